@@ -1,4 +1,4 @@
-//! libFuzzer's door to `fulmar_fuzz::messages::run`.
+//! The libFuzzer target of `fulmar_fuzz::messages::run`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fulmar_fuzz::messages::run(data));

@@ -1,4 +1,4 @@
-//! libFuzzer's door to `fulmar_fuzz::store::run`.
+//! The libFuzzer target of `fulmar_fuzz::store::run`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fulmar_fuzz::store::run(data));

@@ -1,4 +1,4 @@
-//! Archives of memory-mapped leaves, as they come and with a tree of our own inside, and the folders that they stand for.
+//! Archives of memory-mapped leaves, raw and with a valid tree inside, and the folders that they describe.
 
 use std::io::{Cursor, Write};
 
@@ -6,7 +6,7 @@ use fulmar::tensor::memmap;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-/// What is read writes itself again.
+/// Checks that accepted input can be written and read again.
 pub fn run(data: &[u8]) {
     for bytes in [data.to_vec(), packed(data)] {
         if let Ok(dict) = memmap::read_archive(&bytes)
@@ -19,7 +19,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// An archive whose members are the parts of `data`: a path, a line break and what the file holds.
+/// An archive whose members are the parts of `data`: a path, a line break and the content of the file.
 fn packed(data: &[u8]) -> Vec<u8> {
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
@@ -38,7 +38,7 @@ fn packed(data: &[u8]) -> Vec<u8> {
     archive.finish().map_or_else(|_| Vec::new(), Cursor::into_inner)
 }
 
-/// Where `part` begins in `whole`, or its end.
+/// Returns the offset of `part` in `whole`, or the length of `whole`.
 fn place_of(whole: &[u8], part: &[u8]) -> usize {
     whole.windows(part.len()).position(|window| window == part).unwrap_or(whole.len())
 }

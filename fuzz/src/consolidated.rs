@@ -1,8 +1,8 @@
-//! Consolidated files: bytes as they come, and descriptions with a good length behind them.
+//! Consolidated files: raw bytes, and descriptions with a valid length after them.
 
 use fulmar::tensor::consolidated;
 
-/// What is read writes itself again.
+/// Checks that accepted input can be written and read again.
 pub fn run(data: &[u8]) {
     for bytes in [data.to_vec(), measured(data)] {
         if let Ok(dict) = consolidated::read(&bytes)

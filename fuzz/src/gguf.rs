@@ -2,7 +2,7 @@
 
 use fulmar::tensor::gguf::File;
 
-/// What is read has tensors that can all be decoded.
+/// Checks that all tensors of accepted input can be decoded.
 pub fn run(data: &[u8]) {
     let Ok(file) = File::read(data) else { return };
     for name in file.names() {

@@ -1,13 +1,13 @@
-//! Stored ledgers: bytes as they come, the same behind good checksums, and JSON.
+//! Stored ledgers: raw bytes, the same with valid checksums, and JSON.
 
 use fulmar::chat::{BranchReason, Ledger, Turn, Versions};
 
 const HEADER_BYTES: usize = 16;
 
-/// Longer walks find nothing that shorter ones do not.
+/// Longer walks find no more than shorter ones.
 const STEPS_MAX: usize = 64;
 
-/// Reads; what is read writes itself again, has paths and samples that fit, and goes on recording. The bytes are steps of
+/// Checks that accepted input can be written again, has consistent paths and samples, and records further turns. The bytes are steps of
 /// a walk, too.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
     walk(data);
 }
 
-/// Records turns whose prompts keep some of the path and go on otherwise, and forks in between: four bytes a step. Each
+/// Records turns whose prompts keep some of the path and continue differently, and forks in between: four bytes per step. Each
 /// token that was sampled is trained exactly once, whatever branches it is on, and a refusal changes nothing.
 fn walk(data: &[u8]) {
     let mut ledger = Ledger::default();

@@ -1,6 +1,6 @@
-//! Hostile input, one plain function a target: any bytes in, no panic, no hang, no broken promise.
+//! Hostile input, one function per target: any bytes in, no panic, no hang, no broken invariant.
 //!
-//! `cargo fuzz run <target>` feeds a function without end. The ordinary test suite compiles this library too, as a
+//! `cargo fuzz run <target>` calls a function without end. The ordinary test suite compiles this library too, as a
 //! module of `crates/fulmar/tests/fuzz.rs`, and feeds it the corpora and some thousand seeded mutations of them.
 
 pub mod archive;
@@ -15,7 +15,7 @@ pub mod store;
 pub mod template;
 pub mod tokenizer;
 
-/// Where a target's input is cut in two.
+/// The separator of the two parts of a target's input.
 pub const SEPARATOR: &str = "\n=====\n";
 
 /// The two parts of `text`; the second is `otherwise` where there is no separator.

@@ -1,4 +1,4 @@
-//! Completions as text and markers: however the text falls into tokens, it says the same.
+//! Completions as text and markers: the result does not depend on how the text is split into tokens.
 
 use std::sync::{Arc, LazyLock};
 
@@ -8,7 +8,7 @@ use fulmar::tokenizer::{HfTokenizer, Tokenizer, train_byte_bpe};
 
 use super::renderer::{MARKERS, TOOLS, families_over};
 
-/// Longer completions find nothing that shorter ones do not.
+/// Longer completions find no more than shorter ones.
 const BYTES_MAX: usize = 1_024;
 
 /// Markers that families can do without. In the second tokenizer they are text.
@@ -47,7 +47,7 @@ fn readers() -> &'static [Reader] {
 }
 
 /// The first byte chooses the family, the second the places where text is cut; the rest is ASCII in which a byte above 127
-/// stands for a marker.
+/// means a marker.
 pub fn run(data: &[u8]) {
     let [family, seed, rest @ ..] = data else { return };
     let rest = &rest[..rest.len().min(BYTES_MAX)];
@@ -70,12 +70,12 @@ pub fn run(data: &[u8]) {
                 parsed.unwrap_or_else(|error| unreachable!("broken completions are data: {error}"))
             });
             check_size(&a, &text, whole.ids.len());
-            assert_eq!(without_places(a), without_places(b), "tokens say what their text says: {text:?}");
+            assert_eq!(without_places(a), without_places(b), "tokens parse like their text: {text:?}");
         }
     }
 }
 
-/// The ids of the same text, of which some that are text are taken apart into smaller ones.
+/// The ids of the same text, with some text ids split into smaller ones.
 fn cut_ids(tokenizer: &dyn Tokenizer, ids: &[u32], seed: u8) -> Vec<u32> {
     let mut cut = Vec::new();
     for (index, &id) in ids.iter().enumerate() {
@@ -101,7 +101,7 @@ fn check_size(parsed: &Parsed, text: &str, num_ids: usize) {
     assert!(parsed.content.len() + reasoning + raw <= 2 * text.len(), "no more text than there is");
 }
 
-/// What was said, without where it stood.
+/// Returns the parsed message without its positions.
 fn without_places(mut parsed: Parsed) -> Parsed {
     parsed.tool_calls.iter_mut().for_each(|call| call.token_span = [0, 0]);
     parsed

@@ -37,7 +37,7 @@ const CONFIGS: [&str; 15] = [
 /// One tool, whose schema has two kinds of arguments.
 pub const TOOLS: &str = r#"[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":
     {"x":{"type":"number"},"y":{"anyOf":[{"type":"string"},{"type":"null"}]}}}}}]"#;
-/// Longer completions find nothing that shorter ones do not.
+/// Longer completions find no more than shorter ones.
 const IDS_MAX: usize = 512;
 
 /// All families over one tokenizer that has all markers.
@@ -69,7 +69,7 @@ static TOKENIZER: LazyLock<Arc<CharTokenizer>> = LazyLock::new(|| {
 });
 
 /// The first byte chooses the family, the second where the prompt ends; the rest is ASCII in which a byte above 127
-/// stands for a marker.
+/// means a marker.
 pub fn run(data: &[u8]) {
     let [family, cut, rest @ ..] = data else { return };
     let families = families();
@@ -111,7 +111,7 @@ fn check_parse(renderer: &dyn Renderer, prompt: &[u32], completion: &[u32]) {
             let [start, end] = call.token_span;
             assert!(
                 last <= start && start <= end && end <= completion.len(),
-                "calls stand in order: {parsed:?}"
+                "calls are in order: {parsed:?}"
             );
             last = end;
         }
@@ -129,7 +129,7 @@ fn check_bridge(renderer: &dyn Renderer, prompt: &[u32], completion: &[u32]) {
     }
 }
 
-/// Renders what can be rendered: attributions that fit, and ids that the tokenizer knows.
+/// Renders if possible, and checks that attributions fit and that the tokenizer has the ids.
 pub fn check_render(renderer: &dyn Renderer, chat: &[Message]) {
     for add_generation_prompt in [false, true] {
         let options = RenderOptions { add_generation_prompt, ..RenderOptions::default() };

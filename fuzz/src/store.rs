@@ -1,4 +1,4 @@
-//! The files of a durable store: as they come, and with checksums that fit; and records of rows.
+//! The files of a durable store, raw and with valid checksums; and records of rows.
 
 #[cfg(unix)]
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ const SEGMENT_BYTES: usize = 4096;
 const SUPERBLOCK_BYTES: usize = 4096;
 const HEADER_BYTES: usize = 64;
 
-/// Files are refused or opened, and what is written to an opened store is there when it is opened again.
+/// Checks that files are refused or opened, and that an opened store keeps new rows when it is reopened.
 pub fn run(data: &[u8]) {
     let files = files(data);
     for is_sealed in [false, true] {
@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// The parts of `data`: a name of at most 64 bytes, a line break and what the file holds, without the zeros at its end.
+/// The parts of `data`: a name of at most 64 bytes, a line break and the content of the file, without the zeros at its end.
 fn files(data: &[u8]) -> Vec<(String, Vec<u8>)> {
     let separator = super::SEPARATOR.as_bytes();
     let mut files = Vec::new();
@@ -106,7 +106,7 @@ fn check(disk: &MemoryDisk) {
     assert_eq!(found, Ok((end_seq, Ok(b"new".to_vec()))), "what was acknowledged is there as it was written");
 }
 
-/// How the bytes of a file begin for which something else stands in a folder.
+/// The first bytes of a file that a link, a folder or a socket replaces.
 #[cfg(unix)]
 const KINDS: [&[u8]; 3] = [b"@link", b"@folder", b"@socket"];
 #[cfg(unix)]
@@ -114,7 +114,7 @@ const DECOY: &[u8] = b"a file that no store may change";
 #[cfg(unix)]
 static NUM_FOLDERS: AtomicU64 = AtomicU64::new(0);
 
-/// A folder with links, folders and sockets under any names is refused or used, and what a link leads to stays as it was.
+/// Checks that a folder with links, folders and sockets under any names is refused or used, and that the target of a link stays unchanged.
 #[cfg(unix)]
 fn check_folder(files: &[(String, Vec<u8>)]) {
     let shared = std::path::PathBuf::from("/dev/shm");
@@ -161,7 +161,7 @@ fn check_folder(files: &[(String, Vec<u8>)]) {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// Records are refused, or rows that make them again.
+/// Checks that records are refused, or give rows that encode to them again.
 fn decode(schema: &str, record: &[u8]) {
     let Ok(schema) = RowSchema::parse(schema) else { return };
     for len in [0, 8, 16, record.len()] {

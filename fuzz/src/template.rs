@@ -1,8 +1,8 @@
-//! The source of a chat template, and behind a separator its input as JSON.
+//! The source of a chat template and, after a separator, its input as JSON.
 
 use fulmar::template::{Limits, Template};
 
-/// What a source is rendered with besides the input that came with it.
+/// A second input with which every source is rendered.
 const INPUT: &str = r#"{
     "messages": [
         {"role": "system", "content": "Be brief."},
@@ -17,10 +17,10 @@ const INPUT: &str = r#"{
     "specialTokens": {"bos_token": "<s>", "eos_token": "</s>"},
     "now": "2026-01-02T03:04:05"
 }"#;
-/// Small, so that a bomb is refused and not waited for.
+/// Small limits, so that a bomb is refused quickly.
 const LIMITS: Limits = Limits { steps: 100_000, output_bytes: 1 << 20, made_bytes: 1 << 24 };
 
-/// Compiles and renders, twice each: the same text, spans inside it, and never more than was allowed.
+/// Compiles and renders, twice each: the same text, spans inside it, and never beyond the limits.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (source, input) = super::halves(&text, INPUT);

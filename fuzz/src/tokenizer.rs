@@ -1,4 +1,4 @@
-//! The files of tokenizers, and behind a separator a text to encode.
+//! The files of tokenizers and, after a separator, a text to encode.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use fulmar::tokenizer::{CharTokenizer, DecodeStream, HfFiles, HfTokenizer, Tikto
 const TEXTS: [&str; 4] =
     ["", "Hello  w\u{f6}rld, 1234\r\n\t", "<|im_start|>a<s></s><|im_end|>", "\u{1f600}\u{200d}\u{0}\u{301}"];
 
-/// Reads a tokenizer of every kind, and lets those that are accepted encode and decode.
+/// Reads a tokenizer of every kind; accepted ones encode and decode.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (file, given) = super::halves(&text, "{}");
