@@ -5,7 +5,7 @@ use fulmar::core::{Result as CoreResult, index_from_f64 as index, options_from_j
 use fulmar::model::{self, Groups, PaddedTokenBatch};
 
 face! {
-    /// Groups of items: those of a row, or of a worker.
+    /// Groups of items: one group for each row, or for each worker.
     PackPlan(Groups)
     make {
         /// Packs sequences into rows of `capacity` tokens.
@@ -13,17 +13,17 @@ face! {
             let strategy = strategy_json.map(|json| options_from_json("strategy", &json)).transpose()?;
             model::pack(lengths, index("capacity", capacity)?, strategy.unwrap_or_default())
         }}
-        /// Shares items out to workers.
+        /// Distributes items over workers.
         fn balance as balance(costs: &[f64], num_workers: f64) {
             model::balance(costs, index("numWorkers", num_workers)?)
         }
     }
     call {
-        /// Indices of items.
+        /// Returns the indices of the items.
         fn items as items() -> (Uint32Array) { |plan| CoreResult::Ok(plan.items.clone()) }
-        /// Bounds of the groups.
+        /// Returns the bounds of the groups.
         fn offsets as offsets() -> (Uint32Array) { |plan| CoreResult::Ok(plan.offsets.clone()) }
-        /// Bounds of the sequences of a group in its row.
+        /// Returns the bounds of the sequences of a group in its row.
         fn cu_seqlens as cuSeqlens(at: f64, lengths: &[u32]) -> (Uint32Array) {
             |plan| Ok(plan.cu_seqlens(index("index", at)?, lengths))
         }
@@ -40,11 +40,11 @@ face! {
         }
     }
     call {
-        /// The items of the row that leaves; empty if none does.
+        /// Adds an item. Returns the items of the row that this completes, or an empty array.
         fn push as push(item: u32, length: f64) -> (Uint32Array) {
             |packer| Ok(packer.push(item, index("length", length)?)?.unwrap_or_default())
         }
-        /// What is still open.
+        /// Returns the rows that are still open.
         fn flush as flush() -> (PackPlan) {
             |packer| {
                 let mut plan = Groups { items: Vec::new(), offsets: vec![0] };
@@ -59,10 +59,10 @@ face! {
 }
 
 face! {
-    /// The tokens of padded rows without their padding.
+    /// A batch of padded rows with the padding removed.
     UnpaddedTokenBatch(model::UnpaddedTokenBatch)
     make {
-        /// Leaves the padding out; empty `positions` count from each row's first token.
+        /// Removes the padding; empty `positions` count from each row's first token.
         fn create as create(ids: &[u32], attention_mask: &[u8], mask: &[u8], positions: &[u32], width: f64) {{
             let positions = (!positions.is_empty()).then_some(positions);
             let width = index("width", width)?;
@@ -70,19 +70,19 @@ face! {
         }}
     }
     call {
-        /// Token ids.
+        /// Returns the token ids.
         fn ids as ids() -> (Uint32Array) { |batch| CoreResult::Ok(batch.batch().ids.to_vec()) }
-        /// Bounds of the sequences.
+        /// Returns the bounds of the sequences.
         fn offsets as offsets() -> (Uint32Array) { |batch| CoreResult::Ok(batch.batch().offsets.to_vec()) }
-        /// Which tokens are wanted.
+        /// Returns the mask of the tokens to score.
         fn mask as mask() -> (Uint8Array) { |batch| CoreResult::Ok(batch.batch().mask.to_vec()) }
-        /// Where each token stands; empty if counted.
+        /// Returns the position of each token; empty if positions are counted.
         fn positions as positions() -> (Uint32Array) {
             |batch| CoreResult::Ok(batch.batch().positions.unwrap_or_default().to_vec())
         }
-        /// One value a token, in padded rows.
+        /// Returns one value per token in padded rows.
         fn pad as pad(values: &[f32]) -> (Float32Array) { |batch| batch.pad(values) }
-        /// Padded rows as one value a token.
+        /// Returns padded rows as one value per token.
         fn unpad as unpad(padded: &[f32]) -> (Float32Array) { |batch| batch.unpad(padded) }
     }
 }

@@ -1,5 +1,5 @@
 // The face of the queues of groups and of the KL controller of `fulmar-objective`, once for Node and for WebAssembly: each includes
-// this table into its own `objective/groups.rs`, see `bindings/faces/tensor.rs`. Tickets and what they come with cross as JSON.
+// this table into its own `objective/groups.rs`, see `bindings/faces/tensor.rs`. Tickets and their values are passed as JSON.
 
 use fulmar::compute::Compute;
 use fulmar::core::{Error, ErrorKind, Result as CoreResult, index_from_f64, options_from_json};
@@ -17,60 +17,60 @@ macro_rules! json {
 }
 
 face! {
-    /// Rollouts that wait for others of their group.
+    /// Queues of rollouts, each until its group is complete.
     GroupQueues(McAdvantage)
     make {
-        /// Empty queues.
+        /// Makes empty queues.
         fn create as create(options: String) { McAdvantage::new(options_from_json("MCAdvantage", &options)?) }
     }
     call {
-        /// Adds a rollout: `[ticket, { tickets, advantages, released }]`.
+        /// Adds a rollout; returns `[ticket, { tickets, advantages, released }]`.
         fn push as push(group: String, rewards: &[f64]) -> (String) { |queues| json!(&queues.push(&group, rewards)?) }
-        /// Adds a rollout without a choice: its ticket.
+        /// Adds a rollout without selecting any; returns its ticket.
         fn enqueue as enqueue(group: String, rewards: &[f64]) -> (f64) {
             |queues| Ok(queues.enqueue(&group, rewards)? as f64)
         }
-        /// The returns of a group that may be chosen from, or null.
+        /// Returns the returns of a group that is ready for selection, or null.
         fn candidates as candidates(group: String) -> (String) { |queues| json!(&queues.candidates(&group)) }
-        /// Gives out the chosen, a list of indices or null: `{ tickets, advantages, released }`.
+        /// Releases the chosen rollouts, a list of indices or null; returns `{ tickets, advantages, released }`.
         fn settle as settle(group: String, chosen: String) -> (String) {
             |queues| {
                 let chosen: Option<Vec<usize>> = options_from_json("choice", &chosen)?;
                 json!(&queues.settle(&group, chosen.as_deref())?)
             }
         }
-        /// What was counted.
+        /// Returns the counts.
         fn stats as stats() -> (String) { |queues| json!(&queues.stats()) }
-        /// Counts from 0 again.
+        /// Resets the counts to 0.
         fn reset_stats as resetStats() -> (()) { |queues| { queues.reset_stats(); CoreResult::Ok(()) } }
-        /// Forgets what waits: the tickets.
+        /// Empties the queues; returns the tickets of their rollouts.
         fn clear_queues as clearQueues() -> (String) { |queues| json!(&queues.clear_queues()) }
-        /// Forgets the group that waits longest: the tickets.
+        /// Removes the oldest group; returns the tickets of its rollouts.
         fn evict_oldest as evictOldest() -> (String) { |queues| json!(&queues.evict_oldest()) }
-        /// What goes on after a restart.
+        /// Returns the state for a restart.
         fn state as state() -> (String) { |queues| queues.state_json() }
-        /// Goes on where a state was taken.
+        /// Restores a state.
         fn load_state as loadState(state: String) -> (()) { |queues| queues.load_state_json(&state) }
     }
 }
 
 face! {
-    /// Rollouts that wait to be compared with others of their prompt.
+    /// Queues of rollouts, each until its prompt has enough to compare.
     TopKQueues(TopKRewardSelector)
     make {
-        /// Empty queues.
+        /// Makes empty queues.
         fn create as create(options: String) {
             TopKRewardSelector::new(options_from_json("TopKRewardSelector", &options)?)
         }
     }
     call {
-        /// Adds a rollout: `{ ticket, compared, released }`.
+        /// Adds a rollout; returns `{ ticket, compared, released }`.
         fn push as push(prompt: String, reward: f64) -> (String) { |queues| json!(&queues.push(&prompt, reward)?) }
     }
 }
 
 face! {
-    /// A coefficient that follows a divergence.
+    /// A KL coefficient that adapts to the measured divergence.
     KlController(AdaptiveKlController)
     make {
         /// Starts at `coefficient`.
@@ -79,14 +79,14 @@ face! {
         }
     }
     call {
-        /// The coefficient in use.
+        /// Returns the coefficient in use.
         fn coefficient as coefficient() -> (f64) { |controller| CoreResult::Ok(controller.coefficient()) }
-        /// The coefficient after these divergences.
+        /// Returns the coefficient after these divergences.
         fn update as update(kl: &[f64]) -> (f64) { |controller| controller.update(kl) }
     }
 }
 
-/// The indices of the chosen candidates as JSON, or null.
+/// Returns the indices of the chosen candidates as JSON, or null.
 fn chosen_of(options: &str, returns: &[f64], group_size: f64, bounds: &str) -> CoreResult<String> {
     let selector: McAdvantageSelector = options_from_json("selectRollouts", options)?;
     let bounds = options_from_json("keepReturnBounds", bounds)?;
@@ -105,12 +105,12 @@ fn advantages_of(
     objective::multi_reward_advantage(table, Groups::either(size, group_offsets)?, aggregation, &scaling)
 }
 
-/// KL estimates, then rewards.
+/// Returns the KL estimates, then the rewards.
 fn kl_and_reward(KlReward { kl, reward }: KlReward) -> Vec<f32> {
     [kl, reward].concat()
 }
 
-/// Log-probabilities, then entropies, then logarithms of sums of squares if they are asked for.
+/// Returns log-probabilities, then entropies, then, on request, logarithms of sums of squares.
 fn token_log_probs_of(
     (logits, ids): (&[f32], &[u32]),
     temperature: f64,
@@ -124,7 +124,7 @@ fn token_log_probs_of(
     Ok(parts_of((objective::token_log_probs(logits, ids, temperature, compute)?, Vec::new())))
 }
 
-/// The same behind a head.
+/// Returns the same for the logits of a linear head.
 fn head_log_probs_of(
     head: LinearHead<'_>,
     hidden: &[f32],
@@ -141,12 +141,12 @@ fn parts_of((TokenLogProbs { log_prob, entropy }, squares): (TokenLogProbs, Vec<
     [log_prob, entropy, squares].concat()
 }
 
-/// What computes on the device of this name; on the CPU without one.
+/// Returns the compute backend of the device with this name; the CPU's without a name.
 pub(super) fn compute_of(device: Option<String>) -> CoreResult<Compute> {
     device.map_or(Ok(Compute::Cpu), |name| Compute::on(name.parse()?))
 }
 
-/// A head `[V, width]`, given `[width, temperature]`.
+/// Returns a head `[V, width]`, given `[width, temperature]`.
 fn head_of<'a>(
     weight: &'a [f32],
     bias: Option<&'a [f32]>,
@@ -158,12 +158,12 @@ fn head_of<'a>(
     Ok(LinearHead { weight, bias, width, temperature, compute })
 }
 
-/// The gradients by hidden states, then weights, then bias.
+/// Returns the gradients by hidden states, then weights, then bias.
 fn all_of(HeadGradients { hidden, weight, bias }: HeadGradients) -> Vec<f32> {
     [hidden, weight, bias.unwrap_or_default()].concat()
 }
 
-/// The gradient by logits, given those by log-probabilities and then, if the loss has some, by entropies.
+/// Returns the gradient by logits, given those by log-probabilities and then, if the loss has some, by entropies.
 fn logits_gradient(
     logits: &[f32],
     ids: &[u32],

@@ -13,38 +13,38 @@ face! {
     /// The columns of a batch, for losses.
     LossColumns(Columns)
     make {
-        /// `[T]` which tokens are trained and `[S + 1]` where sequences end.
+        /// Takes `mask`, `[T]`, of the trained tokens, and `offsets`, `[S + 1]`, of the sequences.
         fn create as create(mask: &[u8], offsets: &[u32]) {
             Ok(Columns { numbers: BTreeMap::new(), labels: Vec::new(), mask: mask.to_vec(), offsets: offsets.to_vec() })
         }
     }
     call {
-        /// Adds a column of numbers.
+        /// Sets a column of numbers.
         fn set as set(name: String, values: &[f32]) -> (()) {
             |columns| { columns.numbers.insert(name, values.to_vec()); Ok(()) }
         }
-        /// Says which sequences are desirable.
+        /// Sets the labels: whether each sequence is desirable.
         fn label as label(desirable: &[u8]) -> (()) { |columns| { columns.labels = desirable.to_vec(); Ok(()) } }
-        /// A policy gradient.
+        /// Computes a policy gradient loss.
         fn grpo as grpo(options: String) -> (LossOutput) { |columns| columns.grpo(&options) }
-        /// Worked examples.
+        /// Computes the loss of supervised fine-tuning.
         fn sft as sft(options: String) -> (LossOutput) {
             |columns| SftLoss::new(options_from_json("SFTLoss", &options)?)?.forward(&columns.supervised("refLogProb")?)
         }
-        /// A teacher's log-probabilities.
+        /// Computes the loss of distillation from a teacher's log-probabilities.
         fn distillation as distillation(options: String) -> (LossOutput) {
             |columns| DistillationLoss::new(options_from_json("DistillationLoss", &options)?)?.forward(&columns.supervised("teacherLogProb")?)
         }
-        /// Pairs of answers.
+        /// Computes the DPO loss of pairs of answers.
         fn dpo as dpo(options: String) -> (LossOutput) { |columns| columns.dpo(&options) }
-        /// Single answers.
+        /// Computes the KTO loss of single answers.
         fn kto as kto(options: String) -> (LossOutput) { |columns| columns.kto(&options) }
-        /// Rewards of pairs; without offsets each entry is a pair.
+        /// Computes the Bradley-Terry loss of pairs of rewards; without offsets each entry is a pair.
         fn bradley_terry as bradleyTerry(options: String) -> (RewardLossOutput) { |columns| columns.bradley_terry(&options) }
     }
 }
 
-/// Refuses options that the loss called `loss` would refuse.
+/// Checks options for the loss called `loss`.
 fn check_options(loss: &str, json: &str) -> CoreResult<()> {
     match loss {
         "GRPOLoss" => GrpoLoss::new(GrpoOptions::from_json(loss, json)?).map(drop),
@@ -57,7 +57,7 @@ fn check_options(loss: &str, json: &str) -> CoreResult<()> {
     }
 }
 
-/// The columns of a batch as they came.
+/// The columns of a batch, unchecked.
 #[derive(Clone)]
 pub struct Columns {
     numbers: BTreeMap<String, Vec<f32>>,

@@ -32,10 +32,10 @@ macro_rules! typed {
 }
 
 face! {
-    /// What happened at each step, for estimates of returns and advantages.
+    /// Columns of steps, for estimates of returns and advantages.
     Steps(StepColumns)
     make {
-        /// Columns of the shape that is their batch size; time is dimension `timeDim`, the last but one unless given.
+        /// Takes columns whose shape is their batch size. `timeDim` is the time dimension; it defaults to the last but one.
         fn create as create(columns: &TensorDict, time_dim: Option<f64>) {{
             let dict = columns.share()?;
             let axis = TimeAxis::of(dict.batch_size(), time_dim.unwrap_or(-2.0) as isize)?;
@@ -43,65 +43,65 @@ face! {
         }}
     }
     call {
-        /// Generalised advantage estimation.
+        /// Computes generalised advantage estimates.
         fn gae as gae(gamma: Option<f64>, lambda: Option<f64>) -> (TensorDict) {
             |steps| typed!(steps, |of| of.both(generalized_advantage_estimate(
                 &of.steps(), &of.value, of.gamma(gamma), of.lambda(lambda)
             )?))
         }
-        /// V-trace.
+        /// Computes V-trace advantages.
         fn vtrace as vtrace(gamma: Option<f64>, options: String) -> (TensorDict) {
             |steps| typed!(steps, |of| of.both(vtrace_advantage_estimate(
                 &of.steps(), &of.value, [&of.log_pi, &of.log_mu], of.gamma(gamma), options_from_json("options", &options)?
             )?))
         }
-        /// Returns over one step.
+        /// Computes returns over one step.
         fn td0_return as td0Return(gamma: Option<f64>) -> (Tensor) {
             |steps| typed!(steps, |of| of.one(td0_return_estimate(&of.steps(), of.gamma(gamma))?))
         }
-        /// Advantages over one step.
+        /// Computes advantages over one step.
         fn td0_advantage as td0Advantage(gamma: Option<f64>) -> (Tensor) {
             |steps| typed!(steps, |of| of.one(td0_advantage_estimate(&of.steps(), &of.value, of.gamma(gamma))?))
         }
-        /// Returns to the end.
+        /// Computes returns to the end.
         fn td1_return as td1Return(gamma: Option<f64>, rolling: Option<bool>) -> (Tensor) {
             |steps| typed!(steps, |of| of.one(td1_return_estimate(
                 &of.steps(), of.gamma(gamma), rolling.unwrap_or(true)
             )?))
         }
-        /// Advantages to the end.
+        /// Computes advantages to the end.
         fn td1_advantage as td1Advantage(gamma: Option<f64>, rolling: Option<bool>) -> (Tensor) {
             |steps| typed!(steps, |of| of.one(td1_advantage_estimate(
                 &of.steps(), &of.value, of.gamma(gamma), rolling.unwrap_or(true)
             )?))
         }
-        /// Returns over all lengths.
+        /// Computes returns over all lengths.
         fn td_lambda_return as tdLambdaReturn(gamma: Option<f64>, lambda: Option<f64>, rolling: Option<bool>) -> (Tensor) {
             |steps| typed!(steps, |of| of.one(td_lambda_return_estimate(
                 &of.steps(), of.gamma(gamma), of.lambda(lambda), rolling.unwrap_or(true)
             )?))
         }
-        /// Advantages over all lengths.
+        /// Computes advantages over all lengths.
         fn td_lambda_advantage as tdLambdaAdvantage(gamma: Option<f64>, lambda: Option<f64>, rolling: Option<bool>) -> (Tensor) {
             |steps| typed!(steps, |of| of.one(td_lambda_advantage_estimate(
                 &of.steps(), &of.value, of.gamma(gamma), of.lambda(lambda), rolling.unwrap_or(true)
             )?))
         }
-        /// The discounted sum of the rewards to come.
+        /// Computes the discounted sum of the rewards to come.
         fn reward_to_go as rewardToGo(gamma: f64) -> (Tensor) {
             |steps| typed!(steps, |of| of.one(fulmar::objective::reward2go(of.axis, &of.reward, &of.done, gamma, of.compute)?))
         }
     }
 }
 
-/// The columns of steps as they came.
+/// The columns of steps, unchecked.
 #[derive(Clone)]
 pub struct StepColumns {
     dict: tensor::TensorDict,
     axis: TimeAxis,
 }
 
-/// The same as slices; those that are not there are empty, which no estimate that needs them takes.
+/// The same as slices. Missing columns are empty; an estimate that needs one refuses it.
 struct Columns<T> {
     shape: Vec<usize>,
     axis: TimeAxis,

@@ -10,26 +10,26 @@ use fulmar::tensor::{Index, Key};
 use serde_json::json;
 
 face! {
-    /// Where the items of buffers lie; several may share it.
+    /// The storage of a buffer's items; several buffers may share it.
     Storage(SharedStorage)
     make {
-        /// The storage that options describe.
+        /// Makes the storage that options describe.
         fn create as create(options: String) {
             options_from_json::<StorageOptions>("storage", &options)?.build().map(SharedStorage::new)
         }
-        /// A storage whose rows are those of a dictionary.
+        /// Makes a storage over the rows of a dictionary.
         fn over as over(dict: &TensorDict) {
             Ok(SharedStorage::new(Box::new(replay::TensorStorage::over(&dict.share()?)?)))
         }
     }
     call {
-        /// How many rows there is room for.
+        /// Returns the maximum number of rows.
         fn capacity as capacity() -> (f64) { |storage| CoreResult::Ok(storage.capacity() as f64) }
         /// `[capacity]`, or `[time, lanes..]`.
         fn shape as shape() -> (Float64Array) {
             |storage| Ok(storage.shape().iter().map(|len| *len as f64).collect::<Vec<_>>())
         }
-        /// How many rows hold an item.
+        /// Returns the number of rows with an item.
         fn count as count() -> (f64) {
             |storage| {
                 storage.refresh()?;
@@ -40,7 +40,7 @@ face! {
         fn set as set(rows: &[f64], items: &TensorDict) -> (()) {
             items = items.share()? => |storage| storage.set(&indices("rows", rows)?, &items)
         }
-        /// The items in rows.
+        /// Returns the items in rows.
         fn get as get(rows: &[f64]) -> (TensorDict) { |storage| storage.get(&indices("rows", rows)?) }
         /// Empties every row.
         fn clear as clear() -> (()) {
@@ -54,73 +54,73 @@ face! {
 }
 
 face! {
-    /// Where JavaScript and a part that it keeps leave data for each other.
+    /// A mailbox between the core and a part that is written in JavaScript.
     Mailbox(replay::Mailbox)
     make {
-        /// An empty one.
+        /// Makes an empty mailbox.
         fn empty as empty() { CoreResult::Ok(replay::Mailbox::default()) }
     }
     call {
-        /// Leaves items.
+        /// Puts items in.
         fn put_items as putItems(items: &TensorDict) -> (()) {
             items = items.share()? => |mailbox| {
                 mailbox.put_items(items);
                 CoreResult::Ok(())
             }
         }
-        /// Takes the items that were left.
+        /// Takes the items out.
         fn take_items as takeItems() -> (Option<TensorDict>) {
             |mailbox| CoreResult::Ok(mailbox.take_items().map(TensorDict::from))
         }
-        /// Leaves numbers.
+        /// Puts numbers in.
         fn put_numbers as putNumbers(numbers: &[f64]) -> (()) {
             |mailbox| {
                 mailbox.put_numbers(numbers.to_vec());
                 CoreResult::Ok(())
             }
         }
-        /// Leaves text.
+        /// Puts text in.
         fn put_text as putText(text: String) -> (()) {
             |mailbox| {
                 mailbox.put_text(text);
                 CoreResult::Ok(())
             }
         }
-        /// Takes the text that was left.
+        /// Takes the text out.
         fn take_text as takeText() -> (Option<String>) { |mailbox| CoreResult::Ok(mailbox.take_text()) }
     }
 }
 
 face! {
-    /// Items that were drawn.
+    /// A batch of drawn items.
     ReplayBatch(Batch)
     make {
-        /// No items: memory to draw into.
+        /// Makes an empty batch: memory to draw into.
         fn empty as empty() {{
             let none = fulmar::tensor::TensorDict::new(&[0])?;
             Ok(Batch { items: none.clone(), rows: Vec::new(), info: none })
         }}
     }
     call {
-        /// The items.
+        /// Returns the items.
         fn items as items() -> (TensorDict) { |batch| CoreResult::Ok(batch.items.clone()) }
-        /// Their rows.
+        /// Returns the rows of the items.
         fn rows as rows() -> (Float64Array) { |batch| Ok(batch.rows.iter().map(|row| *row as f64).collect::<Vec<_>>()) }
-        /// What sampler and unit say of the rows.
+        /// Returns the entries that sampler and sample unit add for each row.
         fn info as info() -> (TensorDict) { |batch| CoreResult::Ok(batch.info.clone()) }
     }
 }
 
 face! {
-    /// A batch that was drawn and may still have to be copied.
+    /// A drawn batch, perhaps not copied yet.
     PendingBatch(replay::PendingBatch)
     make {}
     call {
-        /// Whether an epoch ended with it.
+        /// Returns whether it was the last of an epoch.
         fn is_last as isLast() -> (bool) { |pending| CoreResult::Ok(pending.is_last()) }
-        /// Whether it is copied.
+        /// Returns whether it is copied.
         fn is_ready as isReady() -> (bool) { |pending| CoreResult::Ok(pending.is_ready()) }
-        /// The batch, copied now if it is not yet.
+        /// Returns the batch, and copies it first if necessary.
         fn batch as batch() -> (ReplayBatch) { |pending| pending.batch() }
     }
 }
@@ -129,29 +129,29 @@ face! {
     /// A storage, a writer, a sampler and a sample unit.
     ReplayBuffer(SharedReplayBuffer)
     make {
-        /// A buffer over a storage.
+        /// Makes a buffer over a storage.
         fn create as create(storage: &Storage, options: String) {{
             let options = options_from_json("options", &options)?;
             SharedReplayBuffer::over(storage.share()?, options)
         }}
     }
     call {
-        /// Where the items lie.
+        /// Returns the storage.
         fn storage as storage() -> (Storage) { |buffer| CoreResult::Ok(buffer.storage().clone()) }
-        /// How many rows can be drawn.
+        /// Returns the number of rows that can be drawn.
         fn count as count() -> (f64) {
             |buffer| {
                 buffer.with(replay::ReplayBuffer::catch_up)?;
                 CoreResult::Ok(buffer.len()? as f64)
             }
         }
-        /// Figures, as JSON.
+        /// Returns the statistics, as JSON.
         fn stats as stats() -> (String) { |buffer| CoreResult::Ok(json!(buffer.stats()?).to_string()) }
-        /// Writes one item; its row.
+        /// Writes one item; returns its row.
         fn add as add(item: &TensorDict) -> (f64) {
             item = item.share()? => |buffer| CoreResult::Ok(number(buffer.with(|buffer| buffer.add(&item))?))
         }
-        /// Writes items; their rows.
+        /// Writes items; returns their rows.
         fn extend as extend(items: &TensorDict, prioritized: bool) -> (Float64Array) {
             items = items.share()? => |buffer| {
                 let rows = if prioritized {
@@ -166,7 +166,7 @@ face! {
         fn sample as sample(count: Option<f64>) -> (ReplayBatch) {
             |buffer| buffer.sample(count.map(|count| index("count", count)).transpose()?)
         }
-        /// The next batch, drawn ahead or now.
+        /// Returns the next batch, from the prefetched ones if there are any.
         fn next_batch as nextBatch() -> (PendingBatch) { |buffer| buffer.next_batch() }
         /// Draws a batch into the memory of another.
         fn sample_into as sampleInto(count: Option<f64>, out: &ReplayBatch) -> (()) {
@@ -175,9 +175,9 @@ face! {
                 out.lend(|out| buffer.with(|buffer| buffer.sample_into(count, out)))
             }
         }
-        /// The batch of given rows.
+        /// Returns the batch of given rows.
         fn batch_of as batchOf(rows: &[f64]) -> (ReplayBatch) { |buffer| buffer.with(|buffer| buffer.batch_of(&indices("rows", rows)?)) }
-        /// Items by index.
+        /// Returns items by index.
         fn at as at(at: String) -> (TensorDict) {
             |buffer| buffer.with(|buffer| buffer.at(&options_from_json::<Vec<Index>>("index", &at)?))
         }
@@ -201,9 +201,9 @@ face! {
         fn update_tensor_dict_priority as updateTensorDictPriority(batch: &TensorDict) -> (()) {
             batch = batch.share()? => |buffer| buffer.with(|buffer| buffer.update_tensordict_priority(&batch))
         }
-        /// Tells the sampler of rows that were written in another way.
+        /// Notifies the sampler of rows that were written directly to the storage.
         fn mark_update as markUpdate(rows: &[f64]) -> (()) { |buffer| buffer.with(|buffer| buffer.mark_update(&indices("index", rows)?)) }
-        /// How often rows were rewritten.
+        /// Returns how often each row was rewritten.
         fn generations_of as generationsOf(rows: &[f64]) -> (Float64Array) {
             |buffer| {
                 let rows = signed("index", rows)?;
@@ -211,7 +211,8 @@ face! {
                 CoreResult::Ok(generations.into_iter().map(|count| count as f64).collect::<Vec<_>>())
             }
         }
-        /// Patches the rows that still hold what they held; which, as JSON. No path of a version: none is compared.
+        /// Patches the rows that did not change since they were read; returns which, as JSON. Without a path of a version, none is
+        /// compared.
         fn update_if_present as updateIfPresent(
             rows: &[f64], generations: &[f64], patch: &TensorDict, version_path: Vec<String>, versions: &[f64], require_newer: bool
         ) -> (String) {
@@ -229,7 +230,7 @@ face! {
         fn write_at as writeAt(rows: &[f64], items: &TensorDict) -> (()) {
             items = items.share()? => |buffer| buffer.with(|buffer| buffer.write_at(&indices("index", rows)?, &items))
         }
-        /// The first items, or all.
+        /// Returns the first items, or all.
         fn read_all as readAll(end: Option<f64>) -> (TensorDict) {
             |buffer| buffer.with(|buffer| buffer.read_all_in_order(end.map(|end| index("end", end)).transpose()?))
         }
@@ -238,7 +239,7 @@ face! {
             items = items.share()? =>
                 |buffer| buffer.with(|buffer| buffer.write_all(&items, end.map(|end| index("end", end)).transpose()?))
         }
-        /// The trajectories that satisfy a predicate; all for JSON `null`.
+        /// Returns the trajectories that satisfy a predicate; all for JSON `null`.
         fn query as query(predicate: String, trajectories: String) -> (TensorDictList) {
             |buffer| {
                 let predicate: Option<replay::TrajectoryPredicate> = options_from_json("predicate", &predicate)?;
@@ -246,39 +247,39 @@ face! {
                 buffer.with(|buffer| buffer.query(predicate.as_ref(), &keys))
             }
         }
-        /// A parameter of the sampler.
+        /// Returns a parameter of the sampler.
         fn parameter as parameter(name: String) -> (f64) { |buffer| buffer.with(|buffer| buffer.sampler().parameter(&name)) }
-        /// Changes one.
+        /// Sets a parameter of the sampler.
         fn set_parameter as setParameter(name: String, value: f64) -> (()) {
             |buffer| buffer.with(|buffer| buffer.sampler_mut().set_parameter(&name, value))
         }
-        /// Whether the last draw ended an epoch.
+        /// Returns whether the last draw ended an epoch.
         fn ran_out as ranOut() -> (bool) { |buffer| buffer.with(|buffer| Ok(buffer.ran_out())) }
         /// Empties every row.
         fn clear as clear(keeps_count: bool) -> (()) { |buffer| buffer.clear(keeps_count) }
-        /// All that must be kept to go on.
+        /// Returns the state of the buffer.
         fn state as state() -> (ReplayState) { |buffer| buffer.state() }
-        /// Goes on where a state was taken.
+        /// Restores a state.
         fn restore as restore(state: &ReplayState) -> (()) { state = state.share()? => |buffer| buffer.restore(&state) }
     }
 }
 
 face! {
-    /// Buffers on their way into an ensemble.
+    /// A list of buffers, from which an ensemble is made.
     ReplayBufferList(Vec<SharedReplayBuffer>)
     make {
-        /// No buffers.
+        /// Makes an empty list.
         fn empty as empty() { Ok(Vec::new()) }
     }
     call {
-        /// Appends one.
+        /// Appends to the list.
         fn push as push(buffer: &ReplayBuffer) -> (()) {
             buffer = buffer.share()? => |list| {
                 list.push(buffer);
                 CoreResult::Ok(())
             }
         }
-        /// The ensemble of them.
+        /// Makes an ensemble of the buffers.
         fn ensemble as ensemble(options: String) -> (ReplayBufferEnsemble) {
             |list| replay::ReplayBufferEnsemble::new(list.clone(), options_from_json::<EnsembleOptions>("options", &options)?)
         }
@@ -286,7 +287,7 @@ face! {
 }
 
 face! {
-    /// Several buffers drawn from as one.
+    /// Several buffers that are sampled as one.
     ReplayBufferEnsemble(replay::ReplayBufferEnsemble)
     make {}
     call {
@@ -294,9 +295,9 @@ face! {
         fn sample as sample(count: Option<f64>) -> (EnsembleBatch) {
             |ensemble| ensemble.sample(count.map(|count| index("count", count)).transpose()?)
         }
-        /// Items by index, of every buffer.
+        /// Returns items by index, of every buffer.
         fn at as at(at: String) -> (TensorDict) { |ensemble| ensemble.at(&options_from_json::<Vec<Index>>("index", &at)?) }
-        /// Writes items to the buffers that they name: the buffer and the row of each, one after the other.
+        /// Writes items to the buffers that they name; returns buffer and row of each, concatenated.
         fn extend as extend(items: &TensorDict) -> (Float64Array) {
             items = items.share()? => |ensemble| {
                 let taken = ensemble.extend(&items)?;
@@ -311,13 +312,13 @@ face! {
     EnsembleBatch(replay::EnsembleBatch)
     make {}
     call {
-        /// The items.
+        /// Returns the items.
         fn items as items() -> (TensorDict) { |batch| CoreResult::Ok(batch.items.clone()) }
-        /// Which buffer each part comes from.
+        /// Returns the buffer of each part.
         fn buffer_ids as bufferIds() -> (Float64Array) {
             |batch| Ok(batch.buffer_ids.iter().map(|id| *id as f64).collect::<Vec<_>>())
         }
-        /// One part.
+        /// Returns one part.
         fn part as part(at: f64) -> (ReplayBatch) {
             |batch| {
                 let none = || Error::new(ErrorKind::OutOfRange, format!("part must be < {}: got {at}", batch.parts.len()));
@@ -328,19 +329,19 @@ face! {
 }
 
 face! {
-    /// What relabels the batches of a buffer with goals that were achieved.
+    /// Relabels the batches of a buffer with achieved goals.
     Hindsight(replay::Hindsight)
     make {
-        /// For an empty buffer.
+        /// Makes a relabeller for an empty buffer.
         fn create as create(buffer: &ReplayBuffer, options: String, seed: f64) {{
             let (options, seed) = (options_from_json("options", &options)?, integer_from_f64("seed", seed)?);
             buffer.share()?.with(|buffer| replay::Hindsight::new(buffer, options, seed))
         }}
     }
     call {
-        /// Refuses items that do not say where episodes end.
+        /// Checks that items have the flags of the ends of episodes.
         fn check as check(items: &TensorDict) -> (()) { items = items.share()? => |hindsight| hindsight.check(&items) }
-        /// Takes note of what was written.
+        /// Records items that were written.
         fn extend as extend(rows: &[f64], items: &TensorDict) -> (()) {
             items = items.share()? => |hindsight| {
                 let rows: Vec<Option<usize>> =
@@ -348,7 +349,7 @@ face! {
                 hindsight.extend(&rows, &items)
             }
         }
-        /// Writes other goals to the first rows of a batch; how many.
+        /// Writes other goals to the first rows of a batch; returns their number.
         fn relabel as relabel(buffer: &ReplayBuffer, batch: &ReplayBatch) -> (f64) {
             buffer = buffer.share()? => |hindsight| {
                 let count = batch.lend(|batch| buffer.with(|buffer| hindsight.relabel(buffer, batch)))?;
@@ -360,7 +361,7 @@ face! {
             rewards = rewards.share()? =>
                 |hindsight| batch.lend(|batch| hindsight.set_rewards(batch, index("count", count)?, &rewards))
         }
-        /// Forgets every row.
+        /// Clears every row.
         fn clear as clear() -> (()) {
             |hindsight| {
                 hindsight.clear();
@@ -371,10 +372,10 @@ face! {
 }
 
 face! {
-    /// How many samples may be drawn for each insert.
+    /// A limit of the number of samples per insert.
     RateLimiter(replay::RateLimiter)
     make {
-        /// A limiter that has counted nothing.
+        /// Makes a limiter with counts of 0.
         fn create as create(options: String) { replay::RateLimiter::new(options_from_json("limiter", &options)?) }
     }
     call {
@@ -384,7 +385,7 @@ face! {
         fn insert as insert(count: f64) -> (()) { |limiter| limiter.insert(integer_from_f64("count", count)?) }
         /// Counts deletes.
         fn remove as remove(count: f64) -> (()) { |limiter| limiter.delete(integer_from_f64("count", count)?) }
-        /// Inserts, samples and deletes.
+        /// Returns the numbers of inserts, samples and deletes.
         fn counts as counts() -> (Float64Array) { |limiter| CoreResult::Ok(limiter.counts().map(|count| count as f64).to_vec()) }
     }
 }
@@ -393,7 +394,7 @@ face! {
     /// Sums of priorities over ranges of rows.
     PriorityTree(replay::PriorityTree)
     make {
-        /// A tree with room for so many rows.
+        /// Makes a tree for `capacity` rows.
         fn create as create(capacity: f64) { replay::PriorityTree::new(index("capacity", capacity)?) }
     }
     call {
@@ -404,25 +405,25 @@ face! {
                 tree.update(&indices("rows", rows)?, &leaves)
             }
         }
-        /// The sum of the leaves of a range of rows.
+        /// Returns the sum of the leaves of a range of rows.
         fn sum_in as sumIn(start: f64, end: f64) -> (f64) { |tree| tree.sum_in(index("start", start)?, index("end", end)?) }
-        /// The smallest leaf that is set in a range of rows.
+        /// Returns the smallest leaf that is set in a range of rows.
         fn min_in as minIn(start: f64, end: f64) -> (Option<f64>) {
             |tree| Ok(tree.min_in(index("start", start)?, index("end", end)?)?.map(f64::from))
         }
-        /// The first row with the largest leaf, and that leaf; nothing where none is set.
+        /// Returns the first row with the largest leaf, and that leaf; empty if no leaf is set.
         fn max as max() -> (Float64Array) {
             |tree| CoreResult::Ok(tree.max().map_or_else(Vec::new, |(row, leaf)| vec![row as f64, f64::from(leaf)]))
         }
-        /// The leaf of each row, NaN where none is set.
+        /// Returns the leaf of each row; NaN if it is not set.
         fn leaves as leaves(rows: &[f64]) -> (Float64Array) {
             |tree| Ok(indices("rows", rows)?.into_iter().map(|row| tree.leaf(row).map_or(f64::NAN, f64::from)).collect::<Vec<_>>())
         }
-        /// The first row at which the leaves sum to each of so much.
+        /// Returns, for each sum, the first row at which the cumulative sum of the leaves reaches it.
         fn lower_bound as lowerBound(sums: &[f64]) -> (Float64Array) {
             |tree| CoreResult::Ok(sums.iter().map(|sum| tree.lower_bound(*sum) as f64).collect::<Vec<_>>())
         }
-        /// Forgets every leaf.
+        /// Clears every leaf.
         fn clear as clear() -> (()) {
             |tree| {
                 tree.clear();
@@ -436,7 +437,7 @@ face! {
     /// A parameter of a sampler on a schedule.
     ParameterScheduler(replay::ParameterScheduler)
     make {
-        /// The scheduler that options describe.
+        /// Makes the scheduler that options describe.
         fn create as create(options: String) {
             options_from_json::<replay::ParameterScheduler>("scheduler", &options)
         }
@@ -450,36 +451,36 @@ face! {
 }
 
 face! {
-    /// All that a buffer keeps to go on.
+    /// The state of a buffer.
     ReplayState(ReplayBufferState)
     make {
-        /// The states of the parts, as JSON, every item, and the batches drawn ahead.
+        /// Takes the states of the parts, as JSON, every item, and the prefetched batches.
         fn of as of(parts: String, items: &TensorDictList, ahead: &TensorDictList) {{
             let parts = options_from_json("parts", &parts)?;
             Ok(ReplayBufferState { parts, items: items.share()?, ahead: ahead.share()? })
         }}
     }
     call {
-        /// The states of the parts, as JSON.
+        /// Returns the states of the parts, as JSON.
         fn parts as parts() -> (String) { |state| CoreResult::Ok(state.parts.to_string()) }
-        /// Every item.
+        /// Returns every item.
         fn items as items() -> (TensorDictList) { |state| CoreResult::Ok(state.items.clone()) }
-        /// The batches that were drawn ahead.
+        /// Returns the prefetched batches.
         fn ahead as ahead() -> (TensorDictList) { |state| CoreResult::Ok(state.ahead.clone()) }
     }
 }
 
 face! {
-    /// Trajectories that were found in a ring.
+    /// The trajectories in a ring of rows.
     Trajectories(Vec<replay::Trajectory>)
     make {
-        /// By flags of their last steps, `[T, lanes]`.
+        /// Finds trajectories by flags of their last steps, `[T, lanes]`.
         fn of_ends as ofEnds(ends: &[f64], num_lanes: f64, is_full: bool, newest: Option<f64>) {{
             let ends: Vec<bool> = ends.iter().map(|flag| *flag != 0.0).collect();
             let newest = newest.map(|step| index("cursor", step)).transpose()?;
             replay::find_trajectories(&ends, index("lanes", num_lanes)?, is_full, newest)
         }}
-        /// By ids, `[T, lanes]`.
+        /// Finds trajectories by ids, `[T, lanes]`.
         fn of_ids as ofIds(ids: &[f64], num_lanes: f64, is_full: bool, newest: Option<f64>) {{
             let ids: Vec<i64> = ids.iter().map(|id| *id as i64).collect();
             let (num_lanes, newest) = (index("lanes", num_lanes)?, newest.map(|step| index("cursor", step)).transpose()?);
@@ -487,7 +488,7 @@ face! {
         }}
     }
     call {
-        /// Lane, first step, last step and length of each, one after the other.
+        /// Returns lane, first step, last step and length of each, concatenated.
         fn spans as spans() -> (Float64Array) {
             |found| {
                 let one = |one: &replay::Trajectory| [one.lane, one.start, one.stop, one.len].map(|number| number as f64);
@@ -497,7 +498,7 @@ face! {
     }
 }
 
-/// A row, -1 for none.
+/// Returns a row, -1 for none.
 fn number(row: Option<usize>) -> f64 {
     row.map_or(-1.0, |row| row as f64)
 }

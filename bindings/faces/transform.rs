@@ -11,43 +11,43 @@ face! {
     /// Transforms that run one after another.
     Transforms(Shared)
     make {
-        /// The transforms that a JSON array describes.
+        /// Reads the transforms from a JSON array.
         fn create as create(transforms: String) { Compose::from_json(&transforms).map(Shared::new) }
     }
     call {
-        /// Appends others, which stay what they are: both names stand for one state.
+        /// Appends transforms; they share their state with the appended object.
         fn push as push(other: &Transforms) -> (()) {
             other = other.share()? => |transforms| {
                 transforms.lock().push(other);
                 CoreResult::Ok(())
             }
         }
-        /// What a reader gets for a batch.
+        /// Applies the transforms to a batch that is read.
         fn forward as forward(dict: &TensorDict) -> (TensorDict) {
             dict = dict.share()? => |transforms| transforms.forward(dict)
         }
-        /// What is stored for rows; nothing if all of them are held back.
+        /// Applies the inverse transforms to rows that are written; returns null if all rows are held back.
         fn inverse as inverse(dict: &TensorDict) -> (Option<TensorDict>) {
             dict = dict.share()? => |transforms| Ok(transforms.inverse(dict)?.map(TensorDict::from))
         }
-        /// What was held back.
+        /// Returns the rows that were held back.
         fn flush as flush() -> (Option<TensorDict>) {
             |transforms| Ok(transforms.flush()?.map(TensorDict::from))
         }
-        /// Forgets what was held back.
+        /// Clears the state.
         fn clear as clear() -> (()) {
             |transforms| {
                 transforms.clear();
                 CoreResult::Ok(())
             }
         }
-        /// What must be kept to go on.
+        /// Returns the state.
         fn state as state() -> (TensorDict) { |transforms| transforms.state() }
-        /// Goes on where a state was taken.
+        /// Restores a state.
         fn load_state as loadState(state: &TensorDict) -> (()) {
             state = state.share()? => |transforms| transforms.load_state(&state)
         }
-        /// Says which version of the policy is in use.
+        /// Sets the version of the policy.
         fn set_policy_version as setPolicyVersion(version: f64) -> (()) {
             |transforms| {
                 transforms.set_policy_version(integer_from_f64("version", version)? as i64);
@@ -58,25 +58,25 @@ face! {
 }
 
 face! {
-    /// How steps are cut into trajectories.
+    /// Splits steps into trajectories.
     TrajectorySplit(SplitOptions)
     make {
-        /// As options say.
+        /// Makes one from options.
         fn create as create(options: String) { options_from_json::<SplitOptions>("options", &options) }
     }
     call {
-        /// The trajectories with zeros behind shorter ones.
+        /// Returns the trajectories padded with zeros.
         fn padded as padded(dict: &TensorDict) -> (TensorDict) {
             dict = dict.share()? => |options| split_trajectories(&dict, options)
         }
-        /// The trajectories as rows.
+        /// Returns the trajectories as rows.
         fn ragged as ragged(dict: &TensorDict) -> (TensorDict) {
             dict = dict.share()? => |options| split_trajectories_ragged(&dict, options)
         }
     }
 }
 
-/// Transforms that several objects stand for.
+/// Transforms that several objects share.
 #[derive(Clone)]
 pub struct Shared(Arc<Mutex<Compose>>);
 

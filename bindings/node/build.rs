@@ -1,4 +1,4 @@
-//! Tells the linker what a Node addon needs.
+//! Sets the linker options of a Node addon.
 
 fn main() {
     // On Linux that is nothing. There `setup` would only make the build after the first one compile the whole addon again: it watches a

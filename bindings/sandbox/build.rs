@@ -1,4 +1,4 @@
-//! How the sandbox is linked: the host makes its memory, which grows from 4 MiB to 64 MiB at most.
+//! Linker options of the sandbox: the host makes its memory, which grows from 4 MiB to at most 64 MiB.
 
 const ARGUMENTS: [&str; 4] =
     ["--import-memory", "--initial-memory=4194304", "--max-memory=67108864", "-zstack-size=1048576"];

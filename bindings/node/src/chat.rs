@@ -20,7 +20,8 @@ fn bytes(mask: &[bool]) -> Uint8Array {
     mask.iter().map(|&bit| u8::from(bit)).collect::<Vec<_>>().into()
 }
 
-/// `words` in memory of JavaScript's own. To hand over memory of Rust's costs a finaliser, which for few words is dearer than the copy.
+/// Returns a copy of `words` in JavaScript's memory. Transferring Rust's memory needs a finaliser, which costs more than copying a few
+/// words.
 fn copied<'env>(env: &'env Env, words: &[u32]) -> Result<Uint32ArraySlice<'env>> {
     Uint32ArraySlice::copy_from(env, words)
         .map_err(|error| napi::Error::new(ErrorKind::LimitExceeded.code(), error.reason.clone()))
@@ -34,7 +35,7 @@ pub struct Renderer {
 
 #[napi]
 impl Renderer {
-    /// The renderer of a configuration with a tokenizer, which it goes on to own too.
+    /// Makes the renderer of a configuration; it shares the tokenizer.
     #[napi(constructor)]
     pub fn new(tokenizer: &Tokenizer, config: String) -> Result<Self> {
         guard(|| {
@@ -44,7 +45,7 @@ impl Renderer {
         })
     }
 
-    /// The tokens of a conversation, see `Rendered::to_words`.
+    /// Returns the tokens of a conversation, see `Rendered::to_words`.
     #[napi]
     pub fn render(&self, messages: String, contents: Option<&[u8]>, options: String) -> Result<Uint32Array> {
         guard(|| {
@@ -54,7 +55,7 @@ impl Renderer {
         })
     }
 
-    /// The text of a conversation.
+    /// Returns the text of a conversation.
     #[napi]
     pub fn render_text(&self, messages: String, contents: Option<&[u8]>, options: String) -> Result<JsText> {
         guard(|| {
@@ -64,7 +65,7 @@ impl Renderer {
         })
     }
 
-    /// What the next prompt adds, see `Extension::to_words`, or the name of a refusal.
+    /// Returns the tokens that the next prompt adds, see `Extension::to_words`, or the name of a refusal.
     #[napi]
     pub fn bridge<'env>(
         &self,
@@ -86,7 +87,7 @@ impl Renderer {
         }
     }
 
-    /// What a completion says, as JSON.
+    /// Parses a completion; returns JSON.
     #[napi]
     pub fn parse(&self, ids: &[u32], prompt: Option<&[u32]>, tools: String) -> Result<String> {
         guard(|| {
@@ -96,7 +97,7 @@ impl Renderer {
         })
     }
 
-    /// What never changes, as JSON.
+    /// Returns the constant properties, as JSON.
     #[napi]
     pub fn facts(&self) -> Result<String> {
         guard(|| self.inner.with(|renderer| Ok(json!(renderer.facts()).to_string())))
@@ -109,7 +110,7 @@ impl Renderer {
     }
 }
 
-/// Samples, flat: `offsets` is `[S + 1]`, the last three are `[S]`, the rest `[T]`. No advantage: no `advantages`.
+/// Samples, flat: `offsets` is `[S + 1]`, the last three are `[S]`, the rest `[T]`. Without an advantage `advantages` is missing.
 #[napi(object)]
 pub struct Samples {
     pub offsets: Uint32Array,
@@ -155,7 +156,7 @@ impl From<chat::Ledger> for Ledger {
 
 #[napi]
 impl Ledger {
-    /// An empty ledger.
+    /// Returns an empty ledger.
     #[napi(constructor)]
     pub fn new() -> Result<Self> {
         guard(|| Ok(chat::Ledger::default().into()))
@@ -167,7 +168,7 @@ impl Ledger {
         guard(|| Ok(chat::Ledger::from_json(&text)?.into()))
     }
 
-    /// The JSON form.
+    /// Returns the JSON form.
     #[napi]
     pub fn to_json(&self) -> Result<String> {
         guard(|| self.inner.with(|ledger| Ok(ledger.to_json())))
@@ -179,13 +180,13 @@ impl Ledger {
         guard(|| Ok(chat::Ledger::from_bytes(bytes)?.into()))
     }
 
-    /// The binary form.
+    /// Returns the binary form.
     #[napi]
     pub fn to_bytes(&self) -> Result<Uint8Array> {
         guard(|| self.inner.with(|ledger| Ok(ledger.to_bytes().into())))
     }
 
-    /// Records one turn; where it was put, as JSON. By position: napi reads an object of arrays ten times as slowly.
+    /// Records one turn; returns its place, as JSON. Arguments are positional: napi reads an object of arrays ten times as slowly.
     #[napi]
     pub fn record_turn(
         &self,
@@ -213,31 +214,31 @@ impl Ledger {
         })
     }
 
-    /// How many tokens are held.
+    /// Returns the number of stored tokens.
     #[napi]
     pub fn num_tokens(&self) -> Result<f64> {
         guard(|| self.inner.with(|ledger| Ok(ledger.num_tokens() as f64)))
     }
 
-    /// How many turns were recorded.
+    /// Returns the number of recorded turns.
     #[napi]
     pub fn num_turns(&self) -> Result<f64> {
         guard(|| self.inner.with(|ledger| Ok(ledger.num_turns() as f64)))
     }
 
-    /// The tokens of the last turn's path.
+    /// Returns the tokens of the last turn's path.
     #[napi]
     pub fn path_ids(&self) -> Result<Uint32Array> {
         guard(|| self.inner.with(|ledger| Ok(ledger.path_ids().into())))
     }
 
-    /// The samples without advantages.
+    /// Returns the samples without advantages.
     #[napi]
     pub fn samples(&self) -> Result<Samples> {
         guard(|| self.inner.with(|ledger| Ok(Samples::new(ledger.samples()?, Vec::new()))))
     }
 
-    /// The samples with the rollout's advantage.
+    /// Returns the samples with the rollout's advantage.
     #[napi]
     pub fn training_samples(&self, advantage: Option<f64>) -> Result<Samples> {
         guard(|| {

@@ -9,13 +9,13 @@ use crate::error::{Result, guard};
 use crate::slot::Slot;
 use crate::task::{Work, task};
 
-/// What is built and what this machine offers, as JSON.
+/// Returns a description of this build and of the machine, as JSON.
 #[napi]
 pub fn describe() -> Result<String> {
     guard(|| Ok(fulmar::describe("native")))
 }
 
-/// The GPUs of this machine, as JSON.
+/// Returns the GPUs of this machine, as JSON.
 #[napi]
 pub fn gpus() -> Result<String> {
     guard(|| {
@@ -30,13 +30,13 @@ pub fn gpus() -> Result<String> {
     })
 }
 
-/// The device that a name stands for here.
+/// Returns the device of this name on this machine.
 #[napi]
 pub fn place_device(name: String) -> Result<String> {
     guard(|| Ok(fulmar::cuda::place(&name)?.to_string()))
 }
 
-/// Every code that a native error can carry.
+/// Returns every code that a native error can carry.
 #[napi]
 pub fn error_codes() -> Result<Vec<&'static str>> {
     guard(|| Ok(ErrorKind::ALL.map(ErrorKind::code).to_vec()))
@@ -66,7 +66,7 @@ impl PanicProbe {
         task(panic_here)
     }
 
-    /// Drops nothing: a probe owns nothing.
+    /// Does nothing: a probe owns nothing.
     #[napi]
     pub fn free(&self) -> Result<()> {
         guard(|| Ok(()))
@@ -92,13 +92,13 @@ impl From<fulmar::core::Rng> for Rng {
 
 #[napi]
 impl Rng {
-    /// The stream 0 of `seed`.
+    /// Returns the stream 0 of `seed`.
     #[napi(constructor)]
     pub fn new(seed: f64) -> Result<Self> {
         guard(|| Ok(fulmar::core::Rng::new(integer_from_f64("seed", seed)?).into()))
     }
 
-    /// The generator that continues from `[key, stream, wordIndex]`.
+    /// Returns the generator that continues from `[key, stream, wordIndex]`.
     #[napi(factory)]
     pub fn from_state(state: BigUint64Array) -> Result<Self> {
         guard(|| Ok(fulmar::core::Rng::from_state(RngState::from_words(&state)?).into()))
@@ -110,43 +110,43 @@ impl Rng {
         guard(|| self.inner.with(|rng| Ok(BigUint64Array::new(rng.state().words().to_vec()))))
     }
 
-    /// The stream called `name`.
+    /// Returns the stream called `name`.
     #[napi]
     pub fn stream(&self, name: String) -> Result<Self> {
         guard(|| self.inner.with(|rng| Ok(rng.stream(&name).into())))
     }
 
-    /// The stream number `index`.
+    /// Returns the stream number `index`.
     #[napi]
     pub fn fork(&self, index: f64) -> Result<Self> {
         guard(|| self.inner.with(|rng| Ok(rng.fork(integer_from_f64("index", index)?).into())))
     }
 
-    /// 32 uniform bits.
+    /// Returns 32 uniform bits.
     #[napi]
     pub fn next_u32(&self) -> Result<u32> {
         guard(|| self.inner.with(|rng| Ok(rng.next_u32())))
     }
 
-    /// A double in `[0, 1)`.
+    /// Returns a double in `[0, 1)`.
     #[napi]
     pub fn uniform(&self) -> Result<f64> {
         guard(|| self.inner.with(|rng| Ok(rng.uniform_f64())))
     }
 
-    /// A standard normal double.
+    /// Returns a standard normal double.
     #[napi]
     pub fn normal(&self) -> Result<f64> {
         guard(|| self.inner.with(|rng| Ok(rng.normal())))
     }
 
-    /// An integer in `[0, bound)`.
+    /// Returns an integer in `[0, bound)`.
     #[napi]
     pub fn below(&self, bound: f64) -> Result<f64> {
         guard(|| self.inner.with(|rng| Ok(rng.below(integer_from_f64("bound", bound)?)? as f64)))
     }
 
-    /// The first integer in `[0, bound)` of the stream that `path` leads to.
+    /// Returns the first integer in `[0, bound)` of the stream that `path` leads to.
     #[napi]
     pub fn below_at(&self, path: &[f64], bound: f64) -> Result<f64> {
         guard(|| {
@@ -159,7 +159,7 @@ impl Rng {
         })
     }
 
-    /// The integers `0..count` in a random order.
+    /// Returns the integers `0..count` in a random order.
     #[napi]
     pub fn permutation(&self, count: f64) -> Result<Uint32Array> {
         guard(|| self.inner.with(|rng| Ok(rng.permutation(integer_from_f64("count", count)?)?.into())))

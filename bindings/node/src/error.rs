@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fulmar::core::{Error, ErrorKind};
 use napi::{Env, JsError};
 
-/// What an exported synchronous function returns (napi's macro knows it by this name): the status string becomes `err.code`.
+/// The result of an exported synchronous function; napi's macro requires this name. The status string becomes `err.code`.
 pub type Result<T> = std::result::Result<T, napi::Error<&'static str>>;
 
 thread_local! {
@@ -16,11 +16,11 @@ thread_local! {
 /// Runs the body of an exported function; its error or panic becomes a JavaScript error with a code.
 pub fn guard<T>(body: impl FnOnce() -> fulmar::core::Result<T>) -> Result<T> {
     let answer = catch(body).map_err(|error| napi::Error::new(error.kind().code(), error.detail()));
-    crate::memory::tell();
+    crate::memory::report();
     answer
 }
 
-/// Runs `body`; a panic becomes an error of kind [`ErrorKind::Panic`] that says where it happened.
+/// Runs `body`; a panic becomes an error of kind [`ErrorKind::Panic`] with the place of the panic.
 pub fn catch<T>(body: impl FnOnce() -> fulmar::core::Result<T>) -> fulmar::core::Result<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
@@ -30,7 +30,7 @@ pub fn catch<T>(body: impl FnOnce() -> fulmar::core::Result<T>) -> fulmar::core:
     })
 }
 
-/// The same error where napi accepts only its own status: the coded JavaScript error travels inside.
+/// Returns the same error where napi accepts only its own status: the coded JavaScript error travels inside.
 pub fn coded(env: &Env, error: &Error) -> napi::Error {
     let coded = JsError::from(napi::Error::new(error.kind().code(), error.detail()));
     napi::Error::from(coded.into_unknown(*env))

@@ -1,6 +1,6 @@
 //! Reports native memory to V8 and frees the tensors of collected objects.
 //!
-//! V8 schedules garbage collection by the bytes that it knows of, so the bytes of tensors are reported as external memory.
+//! V8 schedules garbage collection by the bytes that are reported to it, so the bytes of tensors are reported as external memory.
 //! Node runs finalizers on its event loop only. A loop without an `await` never reaches it, so this module keeps weak references and frees
 //! the memory of collected objects itself.
 
@@ -31,7 +31,7 @@ thread_local! {
 struct Isolate {
     env: Env,
     /// Bytes reported to V8 so far.
-    told: i64,
+    reported: i64,
     /// Live bytes and watched objects after the last sweep.
     swept: (i64, usize),
     watched: Vec<Watched>,
@@ -54,7 +54,7 @@ impl<T> Owned for Slot<T> {
     }
 
     fn give_back(&self) {
-        // It cannot fail.
+        // This cannot fail.
         let _ = self.free();
     }
 }
@@ -63,21 +63,21 @@ impl<T> Owned for Slot<T> {
 #[napi(module_exports)]
 pub fn remember_env(_exports: Object<'_>, env: Env) -> napi::Result<()> {
     let kept = catch(|| {
-        let told = live_bytes();
-        ISOLATE.set(Some(Isolate { env, told, swept: (told, 0), watched: Vec::new() }));
+        let reported = live_bytes();
+        ISOLATE.set(Some(Isolate { env, reported, swept: (reported, 0), watched: Vec::new() }));
         Ok(())
     });
     kept.map_err(|error| napi::Error::from_reason(error.detail()))
 }
 
 /// Reports the change in live bytes to V8 after a call. O(1) unless a sweep starts.
-pub fn tell() {
+pub fn report() {
     ISOLATE.with(|isolate| {
         // The borrow fails where this call runs inside a report or a sweep.
         if let Ok(mut isolate) = isolate.try_borrow_mut()
             && let Some(isolate) = isolate.as_mut()
         {
-            isolate.tell();
+            isolate.report();
         }
     });
 }
@@ -99,16 +99,16 @@ fn live_bytes() -> i64 {
 }
 
 impl Isolate {
-    fn tell(&mut self) {
+    fn report(&mut self) {
         let live = live_bytes();
         // V8 ends the process for a change beyond 2^60.
-        let grown = live.saturating_sub(self.told).clamp(-CHANGE_BYTES_MAX, CHANGE_BYTES_MAX);
+        let grown = live.saturating_sub(self.reported).clamp(-CHANGE_BYTES_MAX, CHANGE_BYTES_MAX);
         if grown.abs() < STEP_BYTES {
             return;
         }
         // A report that fails is repeated with the next one.
         if self.env.adjust_external_memory(grown).is_ok() {
-            self.told += grown;
+            self.reported += grown;
         }
         self.swept.0 = self.swept.0.min(live);
         if live - self.swept.0 >= SWEEP_BYTES {
@@ -141,7 +141,7 @@ impl Isolate {
                 return true;
             }
             one.slot.give_back();
-            // SAFETY: as above, and the list forgets it now.
+            // SAFETY: as above, and the list drops it now.
             unsafe { sys::napi_delete_reference(env, one.reference) };
             false
         });

@@ -65,7 +65,7 @@ impl From<model::Decoder> for Decoder {
 
 #[napi]
 impl Decoder {
-    /// Fresh weights of the dtype of this name.
+    /// Makes a decoder with random weights.
     #[napi(constructor)]
     pub fn new(config_json: String, seed: f64, dtype: String) -> Result<Self> {
         guard(|| {
@@ -75,7 +75,7 @@ impl Decoder {
         })
     }
 
-    /// The weights of a safetensors file.
+    /// Reads the weights from a safetensors file.
     #[napi(factory)]
     pub fn from_safetensors(config_json: String, bytes: &[u8], dtype: String) -> Result<Self> {
         guard(|| {
@@ -85,20 +85,20 @@ impl Decoder {
         })
     }
 
-    /// The model of a Hugging Face folder.
+    /// Reads a Hugging Face folder.
     #[napi(ts_return_type = "Promise<Decoder>")]
     pub fn from_folder(path: String, dtype: String) -> AsyncTask<Work<Decoder>> {
         task(move || Ok(model::Decoder::from_folder(path)?.with_dtype(Dtype::parse(&dtype)?)?.into()))
     }
 
-    /// The model of a GGUF file.
+    /// Reads a GGUF file.
     #[napi(ts_return_type = "Promise<Decoder>")]
     pub fn from_gguf(bytes: &[u8], dtype: String) -> AsyncTask<Work<Decoder>> {
         let bytes = bytes.to_vec();
         task(move || Ok(model::Decoder::from_gguf(&bytes)?.with_dtype(Dtype::parse(&dtype)?)?.into()))
     }
 
-    /// Moves it to the device of this name.
+    /// Moves the decoder to a device.
     #[napi]
     pub fn move_to(&self, device: String) -> Result<()> {
         guard(|| self.inner.with(|decoder| decoder.move_to(device.parse()?)))
@@ -118,7 +118,7 @@ impl Decoder {
         task(move || decoder.with(|decoder| decoder.save_adapter(path)))
     }
 
-    /// Puts the adapter of PEFT's folder there; how many weights are then trained.
+    /// Loads an adapter from PEFT's folder; returns the number of trained weights.
     #[napi(ts_return_type = "Promise<number>")]
     pub fn load_adapter(&self, path: String) -> AsyncTask<Work<f64>> {
         let decoder = self.inner.clone();
@@ -127,7 +127,7 @@ impl Decoder {
         })
     }
 
-    /// The names of the files of its folder but for those of weights.
+    /// Returns the names of the files of its folder without those of weights.
     #[napi(ts_return_type = "Promise<string[]>")]
     pub fn folder_file_names(&self) -> AsyncTask<Work<Vec<String>>> {
         let decoder = self.inner.clone();
@@ -136,26 +136,26 @@ impl Decoder {
         })
     }
 
-    /// One of these files.
+    /// Returns one of these files.
     #[napi(ts_return_type = "Promise<Uint8Array>")]
     pub fn folder_file(&self, name: String) -> AsyncTask<Work<Uint8Array>> {
         let decoder = self.inner.clone();
         task(move || decoder.with(|decoder| Ok(decoder.folder_file(&name)?.into())))
     }
 
-    /// Keeps a file for its folder.
+    /// Adds a file to its folder.
     #[napi]
     pub fn set_extra_file(&self, name: String, bytes: &[u8]) -> Result<()> {
         guard(|| self.inner.with(|decoder| decoder.set_extra_file(&name, bytes.to_vec())))
     }
 
-    /// Number of weights that the adapter trains; `None` without an adapter.
+    /// Returns the number of weights that the adapter trains; `None` without an adapter.
     #[napi]
     pub fn num_lora_parameters(&self) -> Result<Option<f64>> {
         guard(|| self.inner.with(|decoder| Ok(decoder.has_lora().then(|| decoder.num_trainable() as f64))))
     }
 
-    /// Log-probs of masked tokens without the adapter.
+    /// Computes log-probs of masked tokens without the adapter.
     #[napi(ts_return_type = "Promise<Scores>")]
     pub fn score_base(
         &self,
@@ -168,7 +168,7 @@ impl Decoder {
         task(move || decoder.with(|decoder| Ok(decoder.score_base(&batch.borrow())?.into())))
     }
 
-    /// Puts a fresh adapter beside frozen weights; how many weights are then trained.
+    /// Adds a new adapter to frozen weights; returns the number of trained weights.
     #[napi(ts_return_type = "Promise<number>")]
     pub fn add_lora(&self, config_json: String, seed: f64) -> AsyncTask<Work<f64>> {
         let decoder = self.inner.clone();
@@ -179,7 +179,7 @@ impl Decoder {
         })
     }
 
-    /// Puts the adapter of PEFT's files there; how many weights are then trained.
+    /// Loads an adapter from PEFT's files; returns the number of trained weights.
     #[napi(ts_return_type = "Promise<number>")]
     pub fn load_lora(&self, config_json: String, bytes: &[u8]) -> AsyncTask<Work<f64>> {
         let (decoder, bytes) = (self.inner.clone(), bytes.to_vec());
@@ -189,53 +189,53 @@ impl Decoder {
         })
     }
 
-    /// Adds the adapter to the weights.
+    /// Merges the adapter into the weights.
     #[napi(ts_return_type = "Promise<void>")]
     pub fn merge_lora(&self) -> AsyncTask<Work<()>> {
         let decoder = self.inner.clone();
         task(move || decoder.with(model::Decoder::merge_lora))
     }
 
-    /// The adapter as a safetensors file.
+    /// Returns the adapter as a safetensors file.
     #[napi(ts_return_type = "Promise<Uint8Array>")]
     pub fn lora_to_safetensors(&self) -> AsyncTask<Work<Uint8Array>> {
         let decoder = self.inner.clone();
         task(move || decoder.with(|decoder| Ok(decoder.lora_to_safetensors()?.into())))
     }
 
-    /// The adapter's shape as PEFT's file.
+    /// Returns the adapter's shape as PEFT's file.
     #[napi(ts_return_type = "Promise<string>")]
     pub fn lora_config_json(&self) -> AsyncTask<Work<String>> {
         let decoder = self.inner.clone();
         task(move || decoder.with(|decoder| decoder.lora_config_json()))
     }
 
-    /// The shape.
+    /// Returns the shape.
     #[napi]
     pub fn config_json(&self) -> Result<String> {
         guard(|| Ok(self.config_json.clone()))
     }
 
-    /// What the weights are stored as.
+    /// Returns the dtype of the weights.
     #[napi]
     pub fn dtype(&self) -> Result<String> {
         guard(|| Ok(self.dtype.name().to_owned()))
     }
 
-    /// Number of weights.
+    /// Returns the number of weights.
     #[napi]
     pub fn num_parameters(&self) -> Result<f64> {
         guard(|| Ok(self.num_parameters))
     }
 
-    /// The weights as a safetensors file.
+    /// Returns the weights as a safetensors file.
     #[napi(ts_return_type = "Promise<Uint8Array>")]
     pub fn to_safetensors(&self) -> AsyncTask<Work<Uint8Array>> {
         let decoder = self.inner.clone();
         task(move || decoder.with(|decoder| Ok(decoder.to_safetensors()?.into())))
     }
 
-    /// Log-probs of masked tokens, with the likeliest ids in their places.
+    /// Computes log-probs of masked tokens, with the likeliest ids at each.
     #[napi(ts_return_type = "Promise<Scores>")]
     pub fn score(
         &self,
@@ -252,7 +252,7 @@ impl Decoder {
         })
     }
 
-    /// Log-probs of masked tokens, kept for `backward`.
+    /// Computes log-probs of masked tokens, and keeps the activations for `backward`.
     #[napi(ts_return_type = "Promise<Scores>")]
     pub fn forward(
         &self,
@@ -304,7 +304,7 @@ impl OwnedBatch {
     }
 }
 
-/// What an engine drew and finished, flat.
+/// The sampled tokens and the finished requests of an engine, flat.
 #[napi(object)]
 pub struct EngineOutputs {
     /// `[T]`
@@ -325,7 +325,7 @@ pub struct EngineOutputs {
     pub top_log_prob: Float32Array,
     /// `[F]`
     pub finished: Float64Array,
-    /// `[F]`: 0 aborted, 1 stopped, 2 at its length, 3 for logits that are no numbers.
+    /// `[F]`: 0 aborted, 1 stopped, 2 at its length, 3 for logits that are not finite.
     pub finish: Uint8Array,
 }
 
@@ -366,7 +366,7 @@ impl Engine {
         })
     }
 
-    /// Puts a request into the queue; its id.
+    /// Adds a request to the queue; returns its id.
     #[napi]
     pub fn add(&self, prompt_ids: &[u32], seed: f64, params_json: String) -> Result<f64> {
         guard(|| {
@@ -376,7 +376,7 @@ impl Engine {
         })
     }
 
-    /// Takes a request back; whether it had not ended.
+    /// Aborts a request; returns whether it was still running.
     #[napi]
     pub fn abort(&self, request: f64) -> Result<bool> {
         guard(|| {
@@ -385,20 +385,20 @@ impl Engine {
         })
     }
 
-    /// Some steps; how many requests have not ended.
+    /// Runs some steps; returns the number of unfinished requests.
     #[napi(ts_return_type = "Promise<number>")]
     pub fn turn(&self) -> AsyncTask<Work<f64>> {
         let (decoder, engine) = (self.decoder.clone(), self.inner.clone());
         task(move || engine.with(|engine| decoder.with(|decoder| Ok(engine.turn(decoder)? as f64))))
     }
 
-    /// What was drawn and what ended since the last call.
+    /// Returns the tokens and the finished requests since the last call.
     #[napi]
     pub fn outputs(&self) -> Result<EngineOutputs> {
         guard(|| self.inner.with(|engine| Ok(model::FlatOutputs::from(engine.take_outputs()).into())))
     }
 
-    /// Pages that no request holds.
+    /// Returns the number of free pages.
     #[napi]
     pub fn num_free_pages(&self) -> Result<f64> {
         guard(|| self.inner.with(|engine| Ok(engine.num_free_pages() as f64)))
@@ -411,14 +411,14 @@ impl Engine {
     }
 }
 
-/// What an optimiser step did.
+/// The result of an optimiser step.
 #[napi(object)]
 pub struct StepReport {
-    /// From 1.
+    /// Counted from 1.
     pub step: f64,
-    /// Before clipping.
+    /// The norm before clipping.
     pub gradient_norm: f64,
-    /// At most 1.
+    /// The clip coefficient, at most 1.
     pub clip_coefficient: f64,
 }
 
@@ -431,7 +431,7 @@ pub struct Optimizer {
 
 #[napi]
 impl Optimizer {
-    /// Zero moments of the rule called `name`.
+    /// Makes an optimiser with zero moments; `name` is its rule.
     #[napi(constructor)]
     pub fn new(decoder: &Decoder, name: String, options_json: String) -> Result<Self> {
         guard(|| {
@@ -441,7 +441,7 @@ impl Optimizer {
         })
     }
 
-    /// The moments of a safetensors file.
+    /// Reads the moments from a safetensors file.
     #[napi(factory)]
     pub fn from_safetensors(
         decoder: &Decoder,
@@ -470,7 +470,7 @@ impl Optimizer {
         })
     }
 
-    /// Moments and step count as a safetensors file.
+    /// Returns moments and step count as a safetensors file.
     #[napi(ts_return_type = "Promise<Uint8Array>")]
     pub fn to_safetensors(&self) -> AsyncTask<Work<Uint8Array>> {
         let (decoder, optimizer) = (self.decoder.clone(), self.inner.clone());
@@ -486,7 +486,7 @@ impl Optimizer {
     }
 }
 
-/// The learning rate of step `step` of `num_steps`.
+/// Returns the learning rate of step `step` of `num_steps`.
 #[napi]
 pub fn scheduled_rate(schedule_json: String, step: f64, num_steps: f64) -> Result<f64> {
     guard(|| {
@@ -495,7 +495,8 @@ pub fn scheduled_rate(schedule_json: String, step: f64, num_steps: f64) -> Resul
     })
 }
 
-/// The tokenizer of a GGUF file: `tokenizer.json`, `tokenizer_config.json` and, if there is one, `chat_template.jinja`.
+/// Returns the tokenizer of a GGUF file: `tokenizer.json`, `tokenizer_config.json` and, if there is one,
+/// `chat_template.jinja`.
 #[napi]
 pub fn gguf_tokenizer(bytes: &[u8]) -> Result<Vec<String>> {
     guard(|| {

@@ -58,9 +58,9 @@ pub fn group_advantage(
 /// A KL divergence over masked tokens.
 #[napi(object)]
 pub struct KlEstimate {
-    /// Over the masked tokens.
+    /// The mean over the masked tokens.
     pub mean: f64,
-    /// How many.
+    /// The number of masked tokens.
     pub num_tokens: f64,
     /// `[T]`
     pub kl: Float32Array,
@@ -100,13 +100,13 @@ pub fn kl_estimate(
 pub struct Draw {
     /// The token.
     pub id: u32,
-    /// Under the model.
+    /// Its log-probability under the model.
     pub log_prob: f64,
-    /// Under the distribution that it was drawn from.
+    /// Its log-probability under the distribution that it was drawn from.
     pub sampled_log_prob: f64,
 }
 
-/// Draw number `drawIndex` of the request seeded with `seed`.
+/// Draws token number `drawIndex` of the request with `seed`.
 #[napi]
 pub fn draw_token(
     options_json: String,
@@ -127,7 +127,7 @@ pub fn draw_token(
     })
 }
 
-/// The distribution that `drawToken` draws from.
+/// Returns the distribution that `drawToken` draws from.
 #[napi]
 pub fn draw_probabilities(
     options_json: String,
@@ -155,7 +155,7 @@ fn context_of<'a>(
     }
 }
 
-/// The mask that lets some of `vocabSize` tokens through.
+/// Returns the mask that allows some of `vocabSize` tokens.
 #[napi]
 pub fn token_mask(vocab_size: f64, ids: &[u32]) -> Result<Uint32Array> {
     guard(|| Ok(objective::token_mask(index_from_f64("vocabSize", vocab_size)?, ids)?.into()))

@@ -20,10 +20,10 @@ use crate::tensor::{Lend, Share, Tensor, TensorDict, TensorDictList, face};
 include!("../../faces/replay.rs");
 
 face! {
-    /// A storage over a folder that a crash does not empty.
+    /// A storage in a folder, durable across crashes.
     DurableStorage(replay::DurableStorage)
     make {
-        /// Opens the folder, or makes it. The interval is that of syncs in milliseconds: 0 for every write, nothing for none.
+        /// Opens or creates the folder. The interval of syncs is in milliseconds: 0 syncs every write, null never.
         fn open as open(path: String, shape: &[f64], interval_ms: Option<f64>, segment_bytes: Option<f64>) {{
             let durability = match interval_ms {
                 None => Durability::None,
@@ -38,21 +38,21 @@ face! {
         }}
     }
     call {
-        /// The storage that buffers share.
+        /// Returns the storage that buffers share.
         fn storage as storage() -> (Storage) {
             |durable| CoreResult::Ok(SharedStorage::new(Box::new(durable.clone())))
         }
-        /// Makes everything durable, as the store was opened to.
+        /// Acknowledges all writes so far, as the durability specifies.
         fn commit as commit() -> (()) { |durable| durable.commit() }
-        /// Says what time it is.
+        /// Sets the current time.
         fn tick as tick(now_ms: f64) -> (()) { |durable| durable.tick(integer_from_f64("nowMs", now_ms)?) }
-        /// Makes everything durable and records where the rows end.
+        /// Makes everything durable and records the end of the rows.
         fn sync as sync() -> (()) { |durable| durable.sync() }
-        /// The rows that are lost to damaged files.
+        /// Returns the rows that damaged files lost.
         fn damaged_rows as damagedRows() -> (Float64Array) {
             |durable| durable.damaged_rows().map(|rows| rows.into_iter().map(|row| row as f64).collect::<Vec<_>>())
         }
-        /// Figures, as JSON.
+        /// Returns the statistics, as JSON.
         fn stats as stats() -> (String) {
             |durable| {
                 let stats = durable.stats();
@@ -66,7 +66,7 @@ face! {
     }
 }
 
-/// A storage whose rows lie on a server.
+/// Returns a storage with rows on a server.
 #[napi]
 pub fn store_storage(shape: &[f64], options: String) -> Result<Storage> {
     guard(|| {
@@ -86,13 +86,13 @@ face! {
         }
     }
     call {
-        /// The storage that buffers share.
+        /// Returns the storage that buffers share.
         fn storage as storage() -> (Storage) {
             |mapped| CoreResult::Ok(SharedStorage::new(Box::new(mapped.clone())))
         }
-        /// The folder.
+        /// Returns the folder.
         fn path as path() -> (String) { |mapped| CoreResult::Ok(mapped.path().display().to_string()) }
-        /// Removes the folder; whether it was there.
+        /// Removes the folder; returns whether it existed.
         fn cleanup as cleanup() -> (bool) { |mapped| mapped.cleanup() }
     }
 }
@@ -140,10 +140,10 @@ fn ensemble_checkpointer(member: &str) -> CoreResult<replay::StorageEnsembleChec
     Ok(replay::StorageEnsembleCheckpointer { member })
 }
 
-/// The buffers of this process that its threads may attach to, by what names them. It keeps none of them open.
+/// The buffers of this process that its threads may attach to, by id. The map keeps no buffer open.
 static SHARED: Mutex<Option<HashMap<String, WeakReplayBuffer>>> = Mutex::new(None);
 
-/// Those that are open.
+/// Calls `body` with the buffers that are open.
 fn with_shared<R>(body: impl FnOnce(&mut HashMap<String, WeakReplayBuffer>) -> R) -> R {
     let mut shared: MutexGuard<'_, _> = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     let open = shared.get_or_insert_default();
@@ -151,7 +151,7 @@ fn with_shared<R>(body: impl FnOnce(&mut HashMap<String, WeakReplayBuffer>) -> R
     body(open)
 }
 
-/// Copies the batches that are drawn ahead, off the event loop.
+/// Copies the prefetched batches, off the event loop.
 #[napi(ts_return_type = "Promise<void>")]
 pub fn copy_ahead(buffer: &ReplayBuffer) -> AsyncTask<Work<()>> {
     let buffer = buffer.share();
@@ -161,14 +161,14 @@ pub fn copy_ahead(buffer: &ReplayBuffer) -> AsyncTask<Work<()>> {
     })
 }
 
-/// Copies a batch that was drawn, off the event loop.
+/// Copies a drawn batch, off the event loop.
 #[napi(ts_return_type = "Promise<void>")]
 pub fn copy_batch(pending: &PendingBatch) -> AsyncTask<Work<()>> {
     let pending = pending.share();
     task(move || pending?.batch().map(|_| ()))
 }
 
-/// Lets other threads attach to a buffer by `id`, or by what it was shared as before, which is returned.
+/// Lets other threads attach to a buffer by `id`; returns the id, which is the earlier one if the buffer was shared before.
 #[napi]
 pub fn share_replay_buffer(buffer: &ReplayBuffer, id: String) -> Result<String> {
     guard(|| {
@@ -185,28 +185,24 @@ pub fn share_replay_buffer(buffer: &ReplayBuffer, id: String) -> Result<String> 
     })
 }
 
-/// Another handle to the buffer that was shared as `id`.
+/// Returns another handle to the buffer that was shared as `id`.
 #[napi]
 pub fn attach_replay_buffer(id: String) -> Result<ReplayBuffer> {
     guard(|| {
         let buffer = with_shared(|shared| shared.get(&id).and_then(WeakReplayBuffer::upgrade));
-        let closed = || {
-            Error::new(
-                ErrorKind::Closed,
-                "token must be of a buffer that is open in this process: got another",
-            )
-        };
+        let closed =
+            || Error::new(ErrorKind::Closed, "token must be of a buffer that is open in this process");
         buffer.map(ReplayBuffer::from).ok_or_else(closed)
     })
 }
 
-/// What a part that JavaScript keeps is called by: an operation and its numbers.
+/// A function of a part that is written in JavaScript: it takes an operation and its numbers.
 type Answer<'a> = Function<'a, FnArgs<(String, Float64Array)>, ()>;
 
-/// [`Answer`], kept.
+/// A reference to [`Answer`] that outlives the call.
 type KeptAnswer = FunctionRef<FnArgs<(String, Float64Array)>, ()>;
 
-/// A function of the thread that made it, and of no other.
+/// A function that only the thread that made it may call.
 struct Callee(Option<SendWrapper<(Env, KeptAnswer)>>);
 
 impl Callee {
@@ -219,7 +215,7 @@ impl Callee {
 impl replay::Callee for Callee {
     fn call(&self, operation: &str, numbers: &[f64]) -> CoreResult<()> {
         let Some(kept) = self.0.as_ref().filter(|kept| kept.valid()) else {
-            let detail = "a part that JavaScript keeps must be used on its thread: got another";
+            let detail = "a part written in JavaScript must be used on the thread that made it";
             return Err(Error::new(ErrorKind::UserCode, detail));
         };
         let (env, function) = &**kept;
@@ -231,7 +227,7 @@ impl replay::Callee for Callee {
 
 impl Drop for Callee {
     fn drop(&mut self) {
-        // The last handle may be that of a task on another thread, which cannot give the function back: its environment does.
+        // The last handle may be dropped by a task on another thread, which cannot release the function: its environment does.
         if self.0.as_ref().is_some_and(|kept| !kept.valid()) {
             std::mem::forget(self.0.take());
         }
@@ -242,7 +238,7 @@ fn failed(error: &napi::Error) -> Error {
     Error::new(ErrorKind::UserCode, error.reason.clone())
 }
 
-/// A storage that JavaScript keeps.
+/// Returns a storage that is written in JavaScript.
 #[napi]
 pub fn foreign_storage(
     env: Env,
@@ -257,7 +253,7 @@ pub fn foreign_storage(
     })
 }
 
-/// A buffer of which JavaScript keeps the sampler, the writer, or both.
+/// Returns a buffer whose sampler, writer or both are written in JavaScript.
 #[napi]
 pub fn buffer_of_parts(
     env: Env,

@@ -1,11 +1,11 @@
-//! What a JavaScript object owns until it is freed.
+//! The value that a JavaScript object owns until it is freed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fulmar::core::{Error, ErrorKind, Held, Result};
 
-/// A value that a JavaScript object and the tasks it started own together. Used after [`Slot::free`], it says `Closed`.
+/// A value that a JavaScript object and its tasks own together. After [`Slot::free`] its use is an error of kind `Closed`.
 ///
 /// A clone is another owner of the same value: move one into a task.
 pub struct Slot<T> {
@@ -26,11 +26,11 @@ impl<T> Slot<T> {
         Self { name, freed: Arc::default(), value: Arc::new(Mutex::new(Some(value))) }
     }
 
-    /// Calls `body` with the value. Waits while a task works with it, so the event loop may call only what is quick.
+    /// Calls `body` with the value. Waits while a task uses it, so the event loop may only make quick calls.
     ///
     /// # Errors
     /// `Closed` after [`Slot::free`], and after a panic that left the value half changed; `Forbidden` in a function of JavaScript that
-    /// the value is calling; else what `body` says.
+    /// the value is calling; else the error of `body`.
     pub fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R>) -> Result<R> {
         let _held = Held::mark(&*self.value, self.name)?;
         let Ok(mut value) = self.value.lock() else { return Err(self.closed("one that panicked before")) };
@@ -44,10 +44,10 @@ impl<T> Slot<T> {
         result
     }
 
-    /// Drops the value: now, or when the task that works with it ends. A second call does nothing.
+    /// Drops the value: now, or when the task that uses it ends. A second call does nothing.
     ///
     /// # Errors
-    /// None; a result, so that an exported `free` is one call.
+    /// Never; the type lets an exported `free` be one call.
     pub fn free(&self) -> Result<()> {
         self.freed.store(true, Ordering::Release);
         if let Ok(mut value) = self.value.try_lock() {

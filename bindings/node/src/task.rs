@@ -13,9 +13,9 @@ pub struct Work<T> {
     body: Option<Body<T>>,
 }
 
-/// A promise of what `body` returns; its error or panic rejects the promise with a coded error.
+/// Returns a promise of what `body` returns; its error or panic rejects the promise with a coded error.
 ///
-/// `body` owns what it touches: clone an `Arc` (see [`crate::slot::Slot::share`]) before the call.
+/// `body` owns the values it uses: clone an `Arc` (see [`crate::slot::Slot::share`]) before the call.
 pub fn task<T>(body: impl FnOnce() -> Result<T> + Send + 'static) -> AsyncTask<Work<T>>
 where
     T: ToNapiValue + TypeName + Send + 'static,

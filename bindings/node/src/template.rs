@@ -23,20 +23,20 @@ pub struct Template {
 
 #[napi]
 impl Template {
-    /// Compiles a source for renderings with the limits that JSON text says.
+    /// Compiles a source; JSON text gives the limits of a rendering.
     #[napi(constructor)]
     pub fn new(source: String, limits: String) -> Result<Self> {
         let compiled = || template::Template::with_limits_json(&source, &limits);
         guard(|| Ok(Self { inner: Slot::new("Template", compiled()?) }))
     }
 
-    /// Whether it has a `generation` block.
+    /// Returns whether it has a `generation` block.
     #[napi]
     pub fn has_generation(&self) -> Result<bool> {
         guard(|| self.inner.with(|template| Ok(template.has_generation())))
     }
 
-    /// Renders what JSON text says.
+    /// Renders a conversation, which is JSON text.
     #[napi]
     pub fn render(&self, input: String) -> Result<RenderedText> {
         guard(|| {
@@ -60,32 +60,32 @@ pub struct TemplateRegistry {
 
 #[napi]
 impl TemplateRegistry {
-    /// The built-in templates, to be added to.
+    /// Makes a registry of the built-in templates.
     #[napi(constructor)]
     pub fn new() -> Result<Self> {
         guard(|| Ok(Self { inner: Slot::new("TemplateRegistry", template::TemplateRegistry::new()) }))
     }
 
-    /// Adds the entry that JSON text says.
+    /// Adds an entry, which is JSON text.
     #[napi]
     pub fn register(&self, name: String, entry: String) -> Result<()> {
         let entry = || options_from_json("entry", &entry);
         guard(|| self.inner.with(|registry| registry.register(&name, entry()?)))
     }
 
-    /// The names, in order.
+    /// Returns the names, in order.
     #[napi]
     pub fn names(&self) -> Result<Vec<String>> {
         guard(|| self.inner.with(|registry| Ok(registry.names().map(Into::into).collect())))
     }
 
-    /// A template's source.
+    /// Returns a template's source.
     #[napi]
     pub fn source(&self, name: String) -> Result<String> {
         guard(|| self.inner.with(|registry| Ok(registry.source(&name)?.to_owned())))
     }
 
-    /// The choice for a query, both as JSON text.
+    /// Selects a template for a query; both are JSON text.
     #[napi]
     pub fn select(&self, query: String) -> Result<String> {
         guard(|| self.inner.with(|registry| registry.select_json(&query)))

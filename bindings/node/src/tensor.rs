@@ -59,13 +59,13 @@ macro_rules! face {
                 })
             })*
 
-            /// Has what the object owns given back as soon as it is collected.
+            /// Frees the object's value as soon as the object is collected.
             #[napi]
             pub fn watch(&self, this: napi::bindgen_prelude::This<'_>) -> Result<()> {
                 guard(|| crate::memory::watch(&this, &self.inner))
             }
 
-            /// Drops what the object owns.
+            /// Drops the object's value.
             #[napi]
             pub fn free(&self) -> Result<()> {
                 guard(|| self.inner.free())

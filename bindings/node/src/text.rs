@@ -1,11 +1,11 @@
-//! Long texts on their way to JavaScript.
+//! Transfer of long texts to JavaScript.
 
 use napi::bindgen_prelude::{Either, Utf16String};
 
-/// A text in the form that JavaScript takes over fastest.
+/// A text in the form that is fastest to transfer.
 pub type JsText = Either<String, Utf16String>;
 
-/// `text` for JavaScript: transcoded here with vector lanes, unless it is ASCII.
+/// Returns `text` for JavaScript: transcoded here with vector instructions, unless it is ASCII.
 pub fn js_text(text: String) -> JsText {
     if text.is_ascii() {
         return Either::A(text);

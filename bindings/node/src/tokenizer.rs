@@ -17,7 +17,7 @@ pub struct Encoding {
     pub offsets: Uint32Array,
 }
 
-/// Encodings of many texts one behind the other: text `i` has the tokens `rows[i]..rows[i + 1]`.
+/// Concatenated encodings of many texts: text `i` has the tokens `rows[i]..rows[i + 1]`.
 #[napi(object)]
 pub struct EncodingBatch {
     pub ids: Uint32Array,
@@ -36,7 +36,7 @@ impl Tokenizer {
         Self { inner: Slot::new("tokenizer", Arc::new(tokenizer)) }
     }
 
-    /// Another owner of the tokenizer.
+    /// Returns another owner of the tokenizer.
     pub fn share(&self) -> fulmar::core::Result<Arc<dyn tokenizer::Tokenizer>> {
         self.inner.with(|tokenizer| Ok(Arc::clone(tokenizer)))
     }
@@ -44,7 +44,7 @@ impl Tokenizer {
 
 #[napi]
 impl Tokenizer {
-    /// A `CharTokenizer` of these options.
+    /// Returns a `CharTokenizer` of these options.
     #[napi(factory)]
     pub fn characters(options: String) -> Result<Self> {
         guard(|| Ok(Self::own(CharTokenizer::new(options_from_json("options", &options)?)?)))
@@ -56,7 +56,7 @@ impl Tokenizer {
         guard(|| Ok(Self::own(CharTokenizer::from_json(&text)?)))
     }
 
-    /// An `HfTokenizer` of a `tokenizer.json` and, as JSON, of what lies beside it.
+    /// Reads an `HfTokenizer` from a `tokenizer.json` and, as JSON, the other files of its folder.
     #[napi(factory)]
     pub fn hugging_face(tokenizer: String, files: String) -> Result<Self> {
         guard(|| {
@@ -65,7 +65,7 @@ impl Tokenizer {
         })
     }
 
-    /// A `TiktokenTokenizer` of a file of ranks and, as JSON, of `[name, id]` of special tokens.
+    /// Reads a `TiktokenTokenizer` from a file of ranks and, as JSON, `[name, id]` of its special tokens.
     #[napi(factory)]
     pub fn tiktoken(ranks: &[u8], pattern: String, special: String) -> Result<Self> {
         guard(|| {
@@ -80,7 +80,7 @@ impl Tokenizer {
         guard(|| Ok(Self::own(TiktokenTokenizer::from_json(&text)?)))
     }
 
-    /// The `tokenizer.json` that `train_byte_bpe` gives.
+    /// Trains a byte-level BPE with `train_byte_bpe`; returns its `tokenizer.json`.
     #[napi]
     pub fn train_byte_bpe(texts: Vec<String>, vocab_size: f64, special: Vec<String>) -> Result<String> {
         guard(|| {
@@ -90,7 +90,7 @@ impl Tokenizer {
         })
     }
 
-    /// Offsets in another unit.
+    /// Converts offsets to another unit.
     #[napi]
     pub fn offsets_in(text: String, offsets: Uint32Array, unit: String) -> Result<Uint32Array> {
         guard(|| {
@@ -100,25 +100,25 @@ impl Tokenizer {
         })
     }
 
-    /// Special tokens by name, as JSON.
+    /// Returns the special tokens by name, as JSON.
     #[napi]
     pub fn special_tokens(&self) -> Result<String> {
         guard(|| Ok(serde_json::json!(self.share()?.special_tokens()).to_string()))
     }
 
-    /// The ids before a text and behind it, as JSON.
+    /// Returns the ids before and after a text, as JSON.
     #[napi]
     pub fn surroundings(&self) -> Result<String> {
         guard(|| Ok(serde_json::json!(self.share()?.surroundings()).to_string()))
     }
 
-    /// The source of the chat template of that name.
+    /// Returns the source of the chat template of that name.
     #[napi]
     pub fn chat_template(&self, name: String) -> Result<Option<String>> {
         guard(|| Ok(self.share()?.named_template(&name).map(str::to_owned)))
     }
 
-    /// The ids of many texts.
+    /// Returns the ids of many texts.
     #[napi]
     pub fn encode_batch(&self, texts: Vec<String>, added: bool) -> Result<EncodingBatch> {
         guard(|| {
@@ -132,19 +132,19 @@ impl Tokenizer {
         })
     }
 
-    /// The JSON form.
+    /// Returns the JSON form.
     #[napi]
     pub fn to_json(&self) -> Result<String> {
         guard(|| Ok(self.share()?.to_json()))
     }
 
-    /// How many ids there are.
+    /// Returns the number of ids.
     #[napi]
     pub fn vocab_size(&self) -> Result<u32> {
         guard(|| Ok(self.share()?.vocab_size() as u32))
     }
 
-    /// The ids of a text; `added`: markers that it spells become ids.
+    /// Returns the ids of a text; with `added`, markers in the text become their ids.
     #[napi]
     pub fn encode(&self, text: String, added: bool) -> Result<Encoding> {
         guard(|| {
@@ -156,25 +156,25 @@ impl Tokenizer {
         })
     }
 
-    /// The text of ids.
+    /// Returns the text of ids.
     #[napi]
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
         guard(|| self.share()?.decode(ids, skip_special))
     }
 
-    /// The id of a token.
+    /// Returns the id of a token.
     #[napi]
     pub fn id_of(&self, token: String) -> Result<Option<u32>> {
         guard(|| Ok(self.share()?.id_of(&token)))
     }
 
-    /// The name of an id.
+    /// Returns the name of an id.
     #[napi]
     pub fn token_of(&self, id: f64) -> Result<Option<String>> {
         guard(|| Ok(self.share()?.token_of(id_from_f64("id", id)?)))
     }
 
-    /// Whether an id is special.
+    /// Returns whether an id is special.
     #[napi]
     pub fn is_special(&self, id: f64) -> Result<bool> {
         guard(|| Ok(self.share()?.is_special(id_from_f64("id", id)?)))
@@ -195,7 +195,7 @@ pub struct DecodeStream {
 
 #[napi]
 impl DecodeStream {
-    /// An empty stream.
+    /// Returns an empty stream.
     #[napi(constructor)]
     pub fn new(tokenizer: &Tokenizer, skip_special: bool) -> Result<Self> {
         guard(|| {
@@ -204,13 +204,13 @@ impl DecodeStream {
         })
     }
 
-    /// The text that an id completes.
+    /// Returns the text that an id completes.
     #[napi]
     pub fn push(&self, id: f64) -> Result<String> {
         guard(|| self.inner.with(|stream| stream.push(id_from_f64("id", id)?)))
     }
 
-    /// What is still held back.
+    /// Returns the text that is still held back.
     #[napi]
     pub fn finish(&self) -> Result<String> {
         guard(|| self.inner.with(tokenizer::DecodeStream::finish))

@@ -1,15 +1,15 @@
-//! Renders one untrusted chat template in a WebAssembly instance of its own.
+//! Renders one untrusted chat template in a separate WebAssembly instance.
 //!
 //! The host gives the instance a memory with a cap, writes source and input there, calls [`render`] and reads the answer.
-//! Whatever goes wrong, a trap included, the host throws the instance away: nothing here is used twice. So there is no
-//! generated glue, only six exports that speak of addresses and lengths.
+//! After any outcome, a trap included, the host discards the instance. So there is no
+//! generated glue, only six exports that pass addresses and lengths.
 
 use std::cell::RefCell;
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_template::{Limits, RenderedText, Template};
 
-/// What the host writes and reads.
+/// The memory that the host writes and reads.
 #[derive(Default)]
 struct Exchange {
     input: Vec<u8>,
@@ -21,7 +21,7 @@ thread_local! {
     static EXCHANGE: RefCell<Exchange> = RefCell::default();
 }
 
-/// Makes room for `length` bytes, the source and behind it the input, and returns where they go.
+/// Reserves `length` bytes for the source and the input after it, and returns their address.
 // SAFETY: the host looks these exports up by name; no other crate of the module has functions of these names.
 #[unsafe(no_mangle)]
 pub extern "C" fn reserve(length: usize) -> usize {
@@ -31,7 +31,8 @@ pub extern "C" fn reserve(length: usize) -> usize {
     })
 }
 
-/// Renders. 0: the text is UTF-8 and the spans are there; 2: the template has none. 1: the text is a code, a line end and a sentence.
+/// Renders. 0: the text is UTF-8 and the spans are set; 2: the template has no spans. 1: the text is an error code, a line end and a
+/// message.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn render(source_length: usize, steps: f64, output_bytes: usize) -> u32 {
@@ -51,28 +52,28 @@ pub extern "C" fn render(source_length: usize, steps: f64, output_bytes: usize) 
     })
 }
 
-/// Where the text of the answer is.
+/// Returns the address of the text.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn text_address() -> usize {
     EXCHANGE.with_borrow(|exchange| exchange.text.as_ptr() as usize)
 }
 
-/// How many bytes it has.
+/// Returns the length of the text in bytes.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn text_length() -> usize {
     EXCHANGE.with_borrow(|exchange| exchange.text.len())
 }
 
-/// Where the spans of the answer are: pairs of 32-bit numbers.
+/// Returns the address of the spans: pairs of 32-bit numbers.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn spans_address() -> usize {
     EXCHANGE.with_borrow(|exchange| exchange.spans.as_ptr() as usize)
 }
 
-/// How many numbers they have.
+/// Returns the number of numbers in the spans.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn spans_length() -> usize {
@@ -80,7 +81,7 @@ pub extern "C" fn spans_length() -> usize {
 }
 
 fn run(input: &[u8], source_length: usize, limits: Limits) -> Result<RenderedText> {
-    let not_text = || Error::new(ErrorKind::Malformed, "source and input must be UTF-8: got other bytes");
+    let not_text = || Error::new(ErrorKind::Malformed, "source and input must be UTF-8");
     let (source, input) = input.split_at_checked(source_length).ok_or_else(not_text)?;
     let source = str::from_utf8(source).map_err(|_| not_text())?;
     let input = str::from_utf8(input).map_err(|_| not_text())?;

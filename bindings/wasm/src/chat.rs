@@ -28,14 +28,14 @@ pub struct Renderer {
 
 #[wasm_bindgen]
 impl Renderer {
-    /// The renderer of a configuration with a tokenizer, which it goes on to own too.
+    /// Makes the renderer of a configuration; it shares the tokenizer.
     #[wasm_bindgen(constructor)]
     pub fn new(tokenizer: &Tokenizer, config: &str) -> Result<Self> {
         let tokenizer = Arc::clone(&tokenizer.inner);
         guard(|| Ok(Self { inner: chat::create_renderer(tokenizer, &options_from_json("config", config)?)? }))
     }
 
-    /// The tokens of a conversation, see `Rendered::to_words`.
+    /// Returns the tokens of a conversation, see `Rendered::to_words`.
     pub fn render(&self, messages: &str, contents: Option<Vec<u8>>, options: &str) -> Result<Vec<u32>> {
         guard(move || {
             let history = chat::History::from_packed(messages, contents.as_deref())?;
@@ -43,7 +43,7 @@ impl Renderer {
         })
     }
 
-    /// The text of a conversation.
+    /// Returns the text of a conversation.
     #[wasm_bindgen(js_name = renderText)]
     pub fn render_text(&self, messages: &str, contents: Option<Vec<u8>>, options: &str) -> Result<String> {
         guard(move || {
@@ -52,7 +52,7 @@ impl Renderer {
         })
     }
 
-    /// What the next prompt adds, see `Extension::to_words`, or the name of a refusal.
+    /// Returns the tokens that the next prompt adds, see `Extension::to_words`, or the name of a refusal.
     pub fn bridge(
         &self,
         prompt: &[u32],
@@ -73,7 +73,7 @@ impl Renderer {
         })
     }
 
-    /// What a completion says, as JSON.
+    /// Parses a completion; returns JSON.
     pub fn parse(&self, ids: &[u32], prompt: Option<Vec<u32>>, tools: &str) -> Result<String> {
         guard(|| {
             let options =
@@ -82,13 +82,13 @@ impl Renderer {
         })
     }
 
-    /// What never changes, as JSON.
+    /// Returns the constant properties, as JSON.
     pub fn facts(&self) -> Result<String> {
         guard(|| Ok(json!(self.inner.facts()).to_string()))
     }
 }
 
-/// Samples, flat: `offsets` is `[S + 1]`, the last three are `[S]`, the rest `[T]`. No advantage: no `advantages`.
+/// Samples, flat: `offsets` is `[S + 1]`, the last three are `[S]`, the rest `[T]`. Without an advantage `advantages` is missing.
 #[wasm_bindgen(getter_with_clone)]
 pub struct Samples {
     pub offsets: Vec<u32>,
@@ -139,7 +139,7 @@ impl From<chat::Ledger> for Ledger {
 
 #[wasm_bindgen]
 impl Ledger {
-    /// An empty ledger.
+    /// Returns an empty ledger.
     #[wasm_bindgen(constructor)]
     pub fn new() -> Result<Self> {
         guard(|| Ok(chat::Ledger::default().into()))
@@ -151,7 +151,7 @@ impl Ledger {
         guard(|| Ok(chat::Ledger::from_json(text)?.into()))
     }
 
-    /// The JSON form.
+    /// Returns the JSON form.
     #[wasm_bindgen(js_name = toJson)]
     pub fn to_json(&self) -> Result<String> {
         guard(|| Ok(self.inner.to_json()))
@@ -163,7 +163,7 @@ impl Ledger {
         guard(|| Ok(chat::Ledger::from_bytes(bytes)?.into()))
     }
 
-    /// The binary form.
+    /// Returns the binary form.
     #[wasm_bindgen(js_name = toBytes)]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         guard(|| Ok(self.inner.to_bytes()))
@@ -197,30 +197,30 @@ impl Ledger {
         })
     }
 
-    /// How many tokens are held.
+    /// Returns the number of stored tokens.
     #[wasm_bindgen(js_name = numTokens)]
     pub fn num_tokens(&self) -> Result<f64> {
         guard(|| Ok(self.inner.num_tokens() as f64))
     }
 
-    /// How many turns were recorded.
+    /// Returns the number of recorded turns.
     #[wasm_bindgen(js_name = numTurns)]
     pub fn num_turns(&self) -> Result<f64> {
         guard(|| Ok(self.inner.num_turns() as f64))
     }
 
-    /// The tokens of the last turn's path.
+    /// Returns the tokens of the last turn's path.
     #[wasm_bindgen(js_name = pathIds)]
     pub fn path_ids(&self) -> Result<Vec<u32>> {
         guard(|| Ok(self.inner.path_ids()))
     }
 
-    /// The samples without advantages.
+    /// Returns the samples without advantages.
     pub fn samples(&self) -> Result<Samples> {
         guard(|| Ok(Samples::new(self.inner.samples()?, Vec::new())))
     }
 
-    /// The samples with the rollout's advantage.
+    /// Returns the samples with the rollout's advantage.
     #[wasm_bindgen(js_name = trainingSamples)]
     pub fn training_samples(&self, advantage: Option<f64>) -> Result<Samples> {
         guard(|| {

@@ -5,25 +5,25 @@ use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
 
-/// What is built and what this machine offers, as JSON.
+/// Returns a description of this build and of the machine, as JSON.
 #[wasm_bindgen]
 pub fn describe() -> Result<String> {
     guard(|| Ok(fulmar::describe("wasm")))
 }
 
-/// The GPUs of this machine, as JSON: none here, so always an error.
+/// Returns the GPUs of this machine, as JSON: none here, so always an error.
 #[wasm_bindgen]
 pub fn gpus() -> Result<String> {
     guard(|| fulmar::cuda::gpus().map(|_| "[]".to_owned()))
 }
 
-/// The device that a name stands for here.
+/// Returns the device of this name on this machine.
 #[wasm_bindgen(js_name = placeDevice)]
 pub fn place_device(name: &str) -> Result<String> {
     guard(|| Ok(fulmar::cuda::place(name)?.to_string()))
 }
 
-/// Every code that an error of the core can carry.
+/// Returns every code that an error of the core can carry.
 #[wasm_bindgen(js_name = errorCodes)]
 pub fn error_codes() -> Result<Vec<String>> {
     guard(|| Ok(ErrorKind::ALL.map(|kind| kind.code().to_owned()).to_vec()))
@@ -72,13 +72,13 @@ impl From<fulmar::core::Rng> for Rng {
 
 #[wasm_bindgen]
 impl Rng {
-    /// The stream 0 of `seed`.
+    /// Returns the stream 0 of `seed`.
     #[wasm_bindgen(constructor)]
     pub fn new(seed: f64) -> Result<Self> {
         guard(|| Ok(fulmar::core::Rng::new(integer_from_f64("seed", seed)?).into()))
     }
 
-    /// The generator that continues from `[key, stream, wordIndex]`.
+    /// Returns the generator that continues from `[key, stream, wordIndex]`.
     #[wasm_bindgen(js_name = fromState)]
     pub fn from_state(state: &[u64]) -> Result<Self> {
         guard(|| Ok(fulmar::core::Rng::from_state(RngState::from_words(state)?).into()))
@@ -89,38 +89,38 @@ impl Rng {
         guard(|| Ok(self.inner.state().words().to_vec()))
     }
 
-    /// The stream called `name`.
+    /// Returns the stream called `name`.
     pub fn stream(&self, name: &str) -> Result<Self> {
         guard(|| Ok(self.inner.stream(name).into()))
     }
 
-    /// The stream number `index`.
+    /// Returns the stream number `index`.
     pub fn fork(&self, index: f64) -> Result<Self> {
         guard(|| Ok(self.inner.fork(integer_from_f64("index", index)?).into()))
     }
 
-    /// 32 uniform bits.
+    /// Returns 32 uniform bits.
     #[wasm_bindgen(js_name = nextU32)]
     pub fn next_u32(&mut self) -> Result<u32> {
         guard(|| Ok(self.inner.next_u32()))
     }
 
-    /// A double in `[0, 1)`.
+    /// Returns a double in `[0, 1)`.
     pub fn uniform(&mut self) -> Result<f64> {
         guard(|| Ok(self.inner.uniform_f64()))
     }
 
-    /// A standard normal double.
+    /// Returns a standard normal double.
     pub fn normal(&mut self) -> Result<f64> {
         guard(|| Ok(self.inner.normal()))
     }
 
-    /// An integer in `[0, bound)`.
+    /// Returns an integer in `[0, bound)`.
     pub fn below(&mut self, bound: f64) -> Result<f64> {
         guard(|| Ok(self.inner.below(integer_from_f64("bound", bound)?)? as f64))
     }
 
-    /// The first integer in `[0, bound)` of the stream that `path` leads to.
+    /// Returns the first integer in `[0, bound)` of the stream that `path` leads to.
     #[wasm_bindgen(js_name = belowAt)]
     pub fn below_at(&self, path: &[f64], bound: f64) -> Result<f64> {
         guard(|| {
@@ -132,7 +132,7 @@ impl Rng {
         })
     }
 
-    /// The integers `0..count` in a random order.
+    /// Returns the integers `0..count` in a random order.
     pub fn permutation(&mut self, count: f64) -> Result<Vec<u32>> {
         guard(|| self.inner.permutation(integer_from_f64("count", count)?))
     }

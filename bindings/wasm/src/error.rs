@@ -6,7 +6,7 @@ use fulmar::core::Error;
 use js_sys::Reflect;
 use wasm_bindgen::prelude::*;
 
-/// What an exported function returns.
+/// The result of an exported function.
 pub type Result<T> = std::result::Result<T, JsValue>;
 
 thread_local! {

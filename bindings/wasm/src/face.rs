@@ -63,12 +63,12 @@ macro_rules! face {
 
 pub(crate) use face;
 
-/// The value, to be changed; `Forbidden` in a function of JavaScript that it is calling.
+/// Returns the value, to be changed; `Forbidden` in a function of JavaScript that it is calling.
 pub(crate) fn lent<'a, T>(name: &str, value: &'a RefCell<T>) -> Result<RefMut<'a, T>> {
     value.try_borrow_mut().map_err(|_| in_use(name))
 }
 
-/// The value, to be looked at; `Forbidden` in a function of JavaScript that it is calling.
+/// Returns the value, to be looked at; `Forbidden` in a function of JavaScript that it is calling.
 pub(crate) fn shared<'a, T>(name: &str, value: &'a RefCell<T>) -> Result<Ref<'a, T>> {
     value.try_borrow().map_err(|_| in_use(name))
 }

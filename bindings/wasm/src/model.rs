@@ -56,7 +56,7 @@ impl From<model::Decoder> for Decoder {
 
 #[wasm_bindgen]
 impl Decoder {
-    /// Fresh weights of the dtype of this name.
+    /// Makes a decoder with random weights.
     #[wasm_bindgen(constructor)]
     pub fn new(config_json: &str, seed: f64, dtype: &str) -> Result<Self> {
         guard(|| {
@@ -66,7 +66,7 @@ impl Decoder {
         })
     }
 
-    /// The weights of a safetensors file.
+    /// Reads the weights from a safetensors file.
     #[wasm_bindgen(js_name = fromSafetensors)]
     pub fn from_safetensors(config_json: &str, bytes: &[u8], dtype: &str) -> Result<Self> {
         guard(|| {
@@ -76,37 +76,37 @@ impl Decoder {
         })
     }
 
-    /// The model of a GGUF file.
+    /// Reads a GGUF file.
     #[wasm_bindgen(js_name = fromGguf)]
     pub fn from_gguf(bytes: &[u8], dtype: &str) -> Result<Self> {
         guard(|| Ok(model::Decoder::from_gguf(bytes)?.with_dtype(Dtype::parse(dtype)?)?.into()))
     }
 
-    /// Moves it to the device of this name.
+    /// Moves the decoder to a device.
     #[wasm_bindgen(js_name = moveTo)]
     pub fn move_to(&self, device: &str) -> Result<()> {
         guard(|| self.inner.borrow_mut().move_to(device.parse()?))
     }
 
-    /// The names of the files of its folder but for those of weights.
+    /// Returns the names of the files of its folder without those of weights.
     #[wasm_bindgen(js_name = folderFileNames)]
     pub fn folder_file_names(&self) -> Result<Vec<String>> {
         guard(|| Ok(self.inner.borrow().folder_files()?.into_keys().map(str::to_owned).collect()))
     }
 
-    /// One of these files.
+    /// Returns one of these files.
     #[wasm_bindgen(js_name = folderFile)]
     pub fn folder_file(&self, name: &str) -> Result<Vec<u8>> {
         guard(|| self.inner.borrow().folder_file(name))
     }
 
-    /// Keeps a file for its folder.
+    /// Adds a file to its folder.
     #[wasm_bindgen(js_name = setExtraFile)]
     pub fn set_extra_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
         guard(|| self.inner.borrow_mut().set_extra_file(name, bytes.to_vec()))
     }
 
-    /// Number of weights that the adapter trains; `None` without an adapter.
+    /// Returns the number of weights that the adapter trains; `None` without an adapter.
     #[wasm_bindgen(js_name = numLoraParameters)]
     pub fn num_lora_parameters(&self) -> Result<Option<f64>> {
         guard(|| {
@@ -115,7 +115,7 @@ impl Decoder {
         })
     }
 
-    /// Log-probs of masked tokens without the adapter.
+    /// Computes log-probs of masked tokens without the adapter.
     #[wasm_bindgen(js_name = scoreBase)]
     pub fn score_base(
         &self,
@@ -130,7 +130,7 @@ impl Decoder {
         })
     }
 
-    /// Puts a fresh adapter beside frozen weights; how many weights are then trained.
+    /// Adds a new adapter to frozen weights; returns the number of trained weights.
     #[wasm_bindgen(js_name = addLora)]
     pub fn add_lora(&self, config_json: &str, seed: f64) -> Result<f64> {
         guard(|| {
@@ -141,7 +141,7 @@ impl Decoder {
         })
     }
 
-    /// Puts the adapter of PEFT's files there; how many weights are then trained.
+    /// Loads an adapter from PEFT's files; returns the number of trained weights.
     #[wasm_bindgen(js_name = loadLora)]
     pub fn load_lora(&self, config_json: &str, bytes: &[u8]) -> Result<f64> {
         guard(|| {
@@ -151,48 +151,48 @@ impl Decoder {
         })
     }
 
-    /// Adds the adapter to the weights.
+    /// Merges the adapter into the weights.
     #[wasm_bindgen(js_name = mergeLora)]
     pub fn merge_lora(&self) -> Result<()> {
         guard(|| self.inner.borrow_mut().merge_lora())
     }
 
-    /// The adapter as a safetensors file.
+    /// Returns the adapter as a safetensors file.
     #[wasm_bindgen(js_name = loraToSafetensors)]
     pub fn lora_to_safetensors(&self) -> Result<Vec<u8>> {
         guard(|| self.inner.borrow().lora_to_safetensors())
     }
 
-    /// The adapter's shape as PEFT's file.
+    /// Returns the adapter's shape as PEFT's file.
     #[wasm_bindgen(js_name = loraConfigJson)]
     pub fn lora_config_json(&self) -> Result<String> {
         guard(|| self.inner.borrow().lora_config_json())
     }
 
-    /// The shape.
+    /// Returns the shape.
     #[wasm_bindgen(js_name = configJson)]
     pub fn config_json(&self) -> Result<String> {
         guard(|| Ok(self.inner.borrow().config().to_json()))
     }
 
-    /// What the weights are stored as.
+    /// Returns the dtype of the weights.
     pub fn dtype(&self) -> Result<String> {
         guard(|| Ok(self.inner.borrow().dtype().name().to_owned()))
     }
 
-    /// Number of weights.
+    /// Returns the number of weights.
     #[wasm_bindgen(js_name = numParameters)]
     pub fn num_parameters(&self) -> Result<f64> {
         guard(|| Ok(self.inner.borrow().num_parameters() as f64))
     }
 
-    /// The weights as a safetensors file.
+    /// Returns the weights as a safetensors file.
     #[wasm_bindgen(js_name = toSafetensors)]
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
         guard(|| self.inner.borrow().to_safetensors())
     }
 
-    /// Log-probs of masked tokens, with the likeliest ids in their places.
+    /// Computes log-probs of masked tokens, with the likeliest ids at each.
     pub fn score(
         &self,
         ids: &[u32],
@@ -208,7 +208,7 @@ impl Decoder {
         })
     }
 
-    /// Log-probs of masked tokens, kept for `backward`.
+    /// Computes log-probs of masked tokens, and keeps the activations for `backward`.
     pub fn forward(
         &self,
         ids: &[u32],
@@ -228,7 +228,7 @@ impl Decoder {
     }
 }
 
-/// What an engine drew and finished, flat.
+/// The sampled tokens and the finished requests of an engine, flat.
 #[wasm_bindgen(getter_with_clone)]
 pub struct EngineOutputs {
     /// `[T]`
@@ -254,7 +254,7 @@ pub struct EngineOutputs {
     pub top_log_prob: Vec<f32>,
     /// `[F]`
     pub finished: Vec<f64>,
-    /// `[F]`: 0 aborted, 1 stopped, 2 at its length, 3 for logits that are no numbers.
+    /// `[F]`: 0 aborted, 1 stopped, 2 at its length, 3 for logits that are not finite.
     pub finish: Vec<u8>,
 }
 
@@ -296,7 +296,7 @@ impl Engine {
         })
     }
 
-    /// Puts a request into the queue; its id.
+    /// Adds a request to the queue; returns its id.
     pub fn add(&mut self, prompt_ids: &[u32], seed: f64, params_json: &str) -> Result<f64> {
         guard(|| {
             let params = options_from_json("options", params_json)?;
@@ -305,37 +305,37 @@ impl Engine {
         })
     }
 
-    /// Takes a request back; whether it had not ended.
+    /// Aborts a request; returns whether it was still running.
     pub fn abort(&mut self, request: f64) -> Result<bool> {
         guard(|| Ok(self.inner.abort(integer_from_f64("request", request)?)))
     }
 
-    /// Some steps; how many requests have not ended.
+    /// Runs some steps; returns the number of unfinished requests.
     pub fn turn(&mut self) -> Result<f64> {
         guard(|| Ok(self.inner.turn(&self.decoder.borrow())? as f64))
     }
 
-    /// What was drawn and what ended since the last call.
+    /// Returns the tokens and the finished requests since the last call.
     pub fn outputs(&mut self) -> Result<EngineOutputs> {
         guard(|| Ok(model::FlatOutputs::from(self.inner.take_outputs()).into()))
     }
 
-    /// Pages that no request holds.
+    /// Returns the number of free pages.
     #[wasm_bindgen(js_name = numFreePages)]
     pub fn num_free_pages(&self) -> Result<f64> {
         guard(|| Ok(self.inner.num_free_pages() as f64))
     }
 }
 
-/// What an optimiser step did.
+/// The result of an optimiser step.
 #[wasm_bindgen(getter_with_clone)]
 pub struct StepReport {
-    /// From 1.
+    /// Counted from 1.
     pub step: f64,
-    /// Before clipping.
+    /// The norm before clipping.
     #[wasm_bindgen(js_name = gradientNorm)]
     pub gradient_norm: f64,
-    /// At most 1.
+    /// The clip coefficient, at most 1.
     #[wasm_bindgen(js_name = clipCoefficient)]
     pub clip_coefficient: f64,
 }
@@ -349,7 +349,7 @@ pub struct Optimizer {
 
 #[wasm_bindgen]
 impl Optimizer {
-    /// Zero moments of the rule called `name`.
+    /// Makes an optimiser with zero moments; `name` is its rule.
     #[wasm_bindgen(constructor)]
     pub fn new(decoder: &Decoder, name: &str, options_json: &str) -> Result<Self> {
         guard(|| {
@@ -359,7 +359,7 @@ impl Optimizer {
         })
     }
 
-    /// The moments of a safetensors file.
+    /// Reads the moments from a safetensors file.
     #[wasm_bindgen(js_name = fromSafetensors)]
     pub fn from_safetensors(decoder: &Decoder, name: &str, options_json: &str, bytes: &[u8]) -> Result<Self> {
         guard(|| {
@@ -378,14 +378,14 @@ impl Optimizer {
         })
     }
 
-    /// Moments and step count as a safetensors file.
+    /// Returns moments and step count as a safetensors file.
     #[wasm_bindgen(js_name = toSafetensors)]
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
         guard(|| self.inner.to_safetensors(&self.decoder.borrow()))
     }
 }
 
-/// The learning rate of step `step` of `num_steps`.
+/// Returns the learning rate of step `step` of `num_steps`.
 #[wasm_bindgen(js_name = scheduledRate)]
 pub fn scheduled_rate(schedule_json: &str, step: f64, num_steps: f64) -> Result<f64> {
     guard(|| {
@@ -394,7 +394,8 @@ pub fn scheduled_rate(schedule_json: &str, step: f64, num_steps: f64) -> Result<
     })
 }
 
-/// The tokenizer of a GGUF file: `tokenizer.json`, `tokenizer_config.json` and, if there is one, `chat_template.jinja`.
+/// Returns the tokenizer of a GGUF file: `tokenizer.json`, `tokenizer_config.json` and, if there is one,
+/// `chat_template.jinja`.
 #[wasm_bindgen(js_name = ggufTokenizer)]
 pub fn gguf_tokenizer(bytes: &[u8]) -> Result<Vec<String>> {
     guard(|| {

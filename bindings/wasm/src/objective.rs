@@ -54,9 +54,9 @@ pub fn group_advantage(
 /// A KL divergence over masked tokens.
 #[wasm_bindgen(getter_with_clone)]
 pub struct KlEstimate {
-    /// Over the masked tokens.
+    /// The mean over the masked tokens.
     pub mean: f64,
-    /// How many.
+    /// The number of masked tokens.
     #[wasm_bindgen(js_name = numTokens)]
     pub num_tokens: f64,
     /// `[T]`
@@ -94,15 +94,15 @@ pub fn kl_estimate(
 pub struct Draw {
     /// The token.
     pub id: u32,
-    /// Under the model.
+    /// Its log-probability under the model.
     #[wasm_bindgen(js_name = logProb)]
     pub log_prob: f64,
-    /// Under the distribution that it was drawn from.
+    /// Its log-probability under the distribution that it was drawn from.
     #[wasm_bindgen(js_name = sampledLogProb)]
     pub sampled_log_prob: f64,
 }
 
-/// Draw number `drawIndex` of the request seeded with `seed`.
+/// Draws token number `drawIndex` of the request with `seed`.
 #[wasm_bindgen(js_name = drawToken)]
 pub fn draw_token(
     options_json: &str,
@@ -123,7 +123,7 @@ pub fn draw_token(
     })
 }
 
-/// The distribution that `drawToken` draws from.
+/// Returns the distribution that `drawToken` draws from.
 #[wasm_bindgen(js_name = drawProbabilities)]
 pub fn draw_probabilities(
     options_json: &str,
@@ -150,7 +150,7 @@ fn context_of<'a>(
     }
 }
 
-/// The mask that lets some of `vocabSize` tokens through.
+/// Returns the mask that allows some of `vocabSize` tokens.
 #[wasm_bindgen(js_name = tokenMask)]
 pub fn token_mask(vocab_size: f64, ids: &[u32]) -> Result<Vec<u32>> {
     guard(|| objective::token_mask(index_from_f64("vocabSize", vocab_size)?, ids))

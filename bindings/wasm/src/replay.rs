@@ -37,7 +37,7 @@ impl replay::Callee for Callee {
     }
 }
 
-/// A storage that JavaScript keeps.
+/// Returns a storage that is written in JavaScript.
 #[wasm_bindgen(js_name = foreignStorage)]
 pub fn foreign_storage(capacity: f64, mailbox: &Mailbox, answer: js_sys::Function) -> Result<Storage> {
     guard(|| {
@@ -47,7 +47,7 @@ pub fn foreign_storage(capacity: f64, mailbox: &Mailbox, answer: js_sys::Functio
     })
 }
 
-/// A buffer of which JavaScript keeps the sampler, the writer, or both.
+/// Returns a buffer whose sampler, writer or both are written in JavaScript.
 #[wasm_bindgen(js_name = bufferOfParts)]
 pub fn buffer_of_parts(
     storage: &Storage,

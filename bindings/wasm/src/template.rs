@@ -21,19 +21,19 @@ pub struct Template {
 
 #[wasm_bindgen]
 impl Template {
-    /// Compiles a source for renderings with the limits that JSON text says.
+    /// Compiles a source; JSON text gives the limits of a rendering.
     #[wasm_bindgen(constructor)]
     pub fn new(source: &str, limits: &str) -> Result<Self> {
         guard(|| Ok(Self { inner: template::Template::with_limits_json(source, limits)? }))
     }
 
-    /// Whether it has a `generation` block.
+    /// Returns whether it has a `generation` block.
     #[wasm_bindgen(js_name = hasGeneration)]
     pub fn has_generation(&self) -> Result<bool> {
         guard(|| Ok(self.inner.has_generation()))
     }
 
-    /// Renders what JSON text says.
+    /// Renders a conversation, which is JSON text.
     pub fn render(&self, input: &str) -> Result<RenderedText> {
         guard(|| {
             let rendered = self.inner.render_json(input)?;
@@ -50,28 +50,28 @@ pub struct TemplateRegistry {
 
 #[wasm_bindgen]
 impl TemplateRegistry {
-    /// The built-in templates, to be added to.
+    /// Makes a registry of the built-in templates.
     #[wasm_bindgen(constructor)]
     pub fn new() -> Result<Self> {
         guard(|| Ok(Self { inner: template::TemplateRegistry::new() }))
     }
 
-    /// Adds the entry that JSON text says.
+    /// Adds an entry, which is JSON text.
     pub fn register(&mut self, name: &str, entry: &str) -> Result<()> {
         guard(|| self.inner.register(name, options_from_json("entry", entry)?))
     }
 
-    /// The names, in order.
+    /// Returns the names, in order.
     pub fn names(&self) -> Result<Vec<String>> {
         guard(|| Ok(self.inner.names().map(Into::into).collect()))
     }
 
-    /// A template's source.
+    /// Returns a template's source.
     pub fn source(&self, name: &str) -> Result<String> {
         guard(|| Ok(self.inner.source(name)?.to_owned()))
     }
 
-    /// The choice for a query, both as JSON text.
+    /// Selects a template for a query; both are JSON text.
     pub fn select(&self, query: &str) -> Result<String> {
         guard(|| self.inner.select_json(query))
     }

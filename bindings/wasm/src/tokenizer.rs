@@ -15,7 +15,7 @@ pub struct Encoding {
     pub offsets: Vec<u32>,
 }
 
-/// Encodings of many texts one behind the other: text `i` has the tokens `rows[i]..rows[i + 1]`.
+/// Concatenated encodings of many texts: text `i` has the tokens `rows[i]..rows[i + 1]`.
 #[wasm_bindgen(getter_with_clone)]
 pub struct EncodingBatch {
     pub ids: Vec<u32>,
@@ -37,7 +37,7 @@ impl Tokenizer {
 
 #[wasm_bindgen]
 impl Tokenizer {
-    /// A `CharTokenizer` of these options.
+    /// Returns a `CharTokenizer` of these options.
     pub fn characters(options: &str) -> Result<Self> {
         guard(|| Ok(Self::own(CharTokenizer::new(options_from_json("options", options)?)?)))
     }
@@ -48,7 +48,7 @@ impl Tokenizer {
         guard(|| Ok(Self::own(CharTokenizer::from_json(text)?)))
     }
 
-    /// An `HfTokenizer` of a `tokenizer.json` and, as JSON, of what lies beside it.
+    /// Reads an `HfTokenizer` from a `tokenizer.json` and, as JSON, the other files of its folder.
     #[wasm_bindgen(js_name = huggingFace)]
     pub fn hugging_face(tokenizer: String, files: &str) -> Result<Self> {
         guard(|| {
@@ -57,7 +57,7 @@ impl Tokenizer {
         })
     }
 
-    /// A `TiktokenTokenizer` of a file of ranks and, as JSON, of `[name, id]` of special tokens.
+    /// Reads a `TiktokenTokenizer` from a file of ranks and, as JSON, `[name, id]` of its special tokens.
     pub fn tiktoken(ranks: &[u8], pattern: &str, special: &str) -> Result<Self> {
         guard(|| {
             let special: Vec<_> = options_from_json("specialTokens", special)?;
@@ -71,7 +71,7 @@ impl Tokenizer {
         guard(|| Ok(Self::own(TiktokenTokenizer::from_json(text)?)))
     }
 
-    /// The `tokenizer.json` that `train_byte_bpe` gives.
+    /// Trains a byte-level BPE with `train_byte_bpe`; returns its `tokenizer.json`.
     #[wasm_bindgen(js_name = trainByteBpe)]
     pub fn train_byte_bpe(texts: Vec<String>, vocab_size: f64, special: Vec<String>) -> Result<String> {
         guard(move || {
@@ -81,7 +81,7 @@ impl Tokenizer {
         })
     }
 
-    /// Offsets in another unit.
+    /// Converts offsets to another unit.
     #[wasm_bindgen(js_name = offsetsIn)]
     pub fn offsets_in(text: &str, mut offsets: Vec<u32>, unit: &str) -> Result<Vec<u32>> {
         guard(|| {
@@ -90,24 +90,24 @@ impl Tokenizer {
         })
     }
 
-    /// Special tokens by name, as JSON.
+    /// Returns the special tokens by name, as JSON.
     #[wasm_bindgen(js_name = specialTokens)]
     pub fn special_tokens(&self) -> Result<String> {
         guard(|| Ok(serde_json::json!(self.inner.special_tokens()).to_string()))
     }
 
-    /// The ids before a text and behind it, as JSON.
+    /// Returns the ids before and after a text, as JSON.
     pub fn surroundings(&self) -> Result<String> {
         guard(|| Ok(serde_json::json!(self.inner.surroundings()).to_string()))
     }
 
-    /// The source of the chat template of that name.
+    /// Returns the source of the chat template of that name.
     #[wasm_bindgen(js_name = chatTemplate)]
     pub fn chat_template(&self, name: &str) -> Result<Option<String>> {
         guard(|| Ok(self.inner.named_template(name).map(str::to_owned)))
     }
 
-    /// The ids of many texts.
+    /// Returns the ids of many texts.
     #[wasm_bindgen(js_name = encodeBatch)]
     pub fn encode_batch(&self, texts: Vec<String>, added: bool) -> Result<EncodingBatch> {
         guard(move || {
@@ -117,19 +117,19 @@ impl Tokenizer {
         })
     }
 
-    /// The JSON form.
+    /// Returns the JSON form.
     #[wasm_bindgen(js_name = toJson)]
     pub fn to_json(&self) -> Result<String> {
         guard(|| Ok(self.inner.to_json()))
     }
 
-    /// How many ids there are.
+    /// Returns the number of ids.
     #[wasm_bindgen(js_name = vocabSize)]
     pub fn vocab_size(&self) -> Result<u32> {
         guard(|| Ok(self.inner.vocab_size() as u32))
     }
 
-    /// The ids of a text; `added`: markers that it spells become ids.
+    /// Returns the ids of a text; with `added`, markers in the text become their ids.
     pub fn encode(&self, text: &str, added: bool) -> Result<Encoding> {
         guard(|| {
             let mut encoding = tokenizer::Encoding::default();
@@ -139,24 +139,24 @@ impl Tokenizer {
         })
     }
 
-    /// The text of ids.
+    /// Returns the text of ids.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
         guard(|| self.inner.decode(ids, skip_special))
     }
 
-    /// The id of a token.
+    /// Returns the id of a token.
     #[wasm_bindgen(js_name = idOf)]
     pub fn id_of(&self, token: &str) -> Result<Option<u32>> {
         guard(|| Ok(self.inner.id_of(token)))
     }
 
-    /// The name of an id.
+    /// Returns the name of an id.
     #[wasm_bindgen(js_name = tokenOf)]
     pub fn token_of(&self, id: f64) -> Result<Option<String>> {
         guard(|| Ok(self.inner.token_of(id_from_f64("id", id)?)))
     }
 
-    /// Whether an id is special.
+    /// Returns whether an id is special.
     #[wasm_bindgen(js_name = isSpecial)]
     pub fn is_special(&self, id: f64) -> Result<bool> {
         guard(|| Ok(self.inner.is_special(id_from_f64("id", id)?)))
@@ -171,18 +171,18 @@ pub struct DecodeStream {
 
 #[wasm_bindgen]
 impl DecodeStream {
-    /// An empty stream.
+    /// Returns an empty stream.
     #[wasm_bindgen(constructor)]
     pub fn new(tokenizer: &Tokenizer, skip_special: bool) -> Result<Self> {
         guard(|| Ok(Self { inner: tokenizer::DecodeStream::new(Arc::clone(&tokenizer.inner), skip_special) }))
     }
 
-    /// The text that an id completes.
+    /// Returns the text that an id completes.
     pub fn push(&mut self, id: f64) -> Result<String> {
         guard(|| self.inner.push(id_from_f64("id", id)?))
     }
 
-    /// What is still held back.
+    /// Returns the text that is still held back.
     pub fn finish(&mut self) -> Result<String> {
         guard(|| self.inner.finish())
     }

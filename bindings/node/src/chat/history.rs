@@ -13,14 +13,14 @@ use crate::template::Template;
 use crate::text::{JsText, js_text};
 use crate::tokenizer::Tokenizer;
 
-/// A piece of content, checked.
+/// Returns a piece of content, checked.
 #[napi]
 pub fn content_base(piece: String) -> Result<String> {
     guard(|| Ok(json!(options_from_json::<chat::ContentBase>("content", &piece)?).to_string()))
 }
 
-/// Ids of conversations, one behind the other. `offsets` is `[S + 1]`, the others `[T]`; the mask is empty where none was
-/// asked for.
+/// Ids of conversations, concatenated. `offsets` is `[S + 1]`, the others `[T]`; the mask is empty unless
+/// it was requested.
 #[napi(object)]
 pub struct EncodedChats {
     pub offsets: Uint32Array,
@@ -48,7 +48,7 @@ impl History {
         guard(|| Ok(chat::History::from_packed(&messages, contents)?.into()))
     }
 
-    /// The messages of a rendered text.
+    /// Returns the messages of a rendered text.
     #[napi(factory)]
     pub fn from_text(text: String, template: Option<String>, eos_token: Option<String>) -> Result<Self> {
         guard(|| {
@@ -57,7 +57,7 @@ impl History {
         })
     }
 
-    /// The example of a shape.
+    /// Returns the example of a shape.
     #[napi(factory)]
     pub fn zero(shape: &[f64]) -> Result<Self> {
         guard(|| {
@@ -66,25 +66,25 @@ impl History {
         })
     }
 
-    /// The length of each dimension, -1 where rows differ.
+    /// Returns the length of each dimension, -1 where rows differ.
     #[napi]
     pub fn shape(&self) -> Result<Int32Array> {
         guard(|| self.inner.with(|history| Ok(history.lengths().into())))
     }
 
-    /// The dictionaries as JSON.
+    /// Returns the dictionaries as JSON.
     #[napi]
     pub fn to_json(&self) -> Result<String> {
         guard(|| self.inner.with(|history| Ok(history.to_json())))
     }
 
-    /// Another one with the same messages.
+    /// Returns a history with the same messages.
     #[napi]
     pub fn copy(&self) -> Result<Self> {
         guard(|| self.inner.with(|history| Ok(history.clone().into())))
     }
 
-    /// A part of the first dimension.
+    /// Returns a part of the first dimension.
     #[napi]
     pub fn at(&self, index: f64) -> Result<Self> {
         guard(|| {
@@ -93,7 +93,7 @@ impl History {
         })
     }
 
-    /// Parts of the first dimension.
+    /// Returns a range of the first dimension.
     #[napi]
     pub fn slice(&self, start: f64, end: f64) -> Result<Self> {
         guard(|| {
@@ -102,7 +102,7 @@ impl History {
         })
     }
 
-    /// A new dimension of length 1.
+    /// Returns a view with a new dimension of length 1.
     #[napi]
     pub fn unsqueeze(&self, dim: f64) -> Result<Self> {
         guard(|| {
@@ -111,13 +111,13 @@ impl History {
         })
     }
 
-    /// The padded view.
+    /// Returns the padded view.
     #[napi]
     pub fn padded(&self) -> Result<Self> {
         guard(|| self.inner.with(|history| Ok(history.padded().into())))
     }
 
-    /// The history without padding.
+    /// Returns the history without padding.
     #[napi]
     pub fn unpadded(&self) -> Result<Self> {
         guard(|| self.inner.with(|history| Ok(history.unpadded().into())))
@@ -143,7 +143,7 @@ impl History {
         })
     }
 
-    /// The text of each conversation.
+    /// Returns the text of each conversation.
     #[napi]
     pub fn render(&self, template: &Template, options: String) -> Result<Vec<JsText>> {
         guard(|| {
@@ -155,7 +155,7 @@ impl History {
         })
     }
 
-    /// The ids of each conversation, and its mask.
+    /// Returns the ids of each conversation, and its mask.
     #[napi]
     pub fn encode(
         &self,
@@ -202,7 +202,7 @@ pub struct TokenMasks {
     pub end_of_turn: Uint8Array,
 }
 
-/// The masks of rendered tokens.
+/// Returns the masks of rendered tokens.
 #[napi]
 pub fn token_masks(rendered: Rendered, stop_ids: &[u32], options: String) -> Result<TokenMasks> {
     guard(|| {

@@ -1,4 +1,4 @@
-//! Heads of a decoder that read one number, how sure it is, and what its trace costs.
+//! Scalar heads of a decoder, moments of its distribution, and the cost of its activations.
 
 use fulmar::core::{integer_from_f64, options_from_json};
 use fulmar::model;
@@ -11,7 +11,7 @@ use crate::task::{Work, task};
 
 #[napi]
 impl Decoder {
-    /// A copy with a fresh head that reads one number.
+    /// Returns a copy with a new scalar head.
     #[napi(ts_return_type = "Promise<Decoder>")]
     pub fn with_scalar_head(&self, head_json: String, seed: f64) -> AsyncTask<Work<Decoder>> {
         let decoder = self.inner.clone();
@@ -22,7 +22,7 @@ impl Decoder {
         })
     }
 
-    /// Numbers that the head reads at masked tokens.
+    /// Computes the head's values at masked tokens.
     #[napi(ts_return_type = "Promise<Float32Array>")]
     pub fn values(
         &self,
@@ -35,7 +35,7 @@ impl Decoder {
         task(move || decoder.with(|decoder| Ok(decoder.values(&batch.borrow())?.into())))
     }
 
-    /// The same, kept for `backwardValues`.
+    /// Computes the same, and keeps the activations for `backwardValues`.
     #[napi(ts_return_type = "Promise<Float32Array>")]
     pub fn forward_values(
         &self,
@@ -55,7 +55,8 @@ impl Decoder {
         task(move || decoder.with(|decoder| decoder.backward_values(&d_value)))
     }
 
-    /// `[3 T]`: log-probs of masked tokens, entropies, and logarithms of sums of squared probabilities, kept for `backward`.
+    /// Returns `[3 T]`: log-probs of masked tokens, entropies, and logarithms of sums of squared probabilities; keeps the activations for
+    /// `backward`.
     #[napi(ts_return_type = "Promise<Float32Array>")]
     pub fn forward_with_squares(
         &self,
@@ -73,7 +74,7 @@ impl Decoder {
         })
     }
 
-    /// Whether backward passes compute activations again.
+    /// Sets whether backward passes recompute activations.
     #[napi(ts_return_type = "Promise<void>")]
     pub fn recompute_activations(&self, recomputes: bool) -> AsyncTask<Work<()>> {
         let decoder = self.inner.clone();
@@ -85,13 +86,13 @@ impl Decoder {
         })
     }
 
-    /// Bytes of the last forward pass and its scratch.
+    /// Returns the bytes of the last forward pass and its workspace.
     #[napi]
     pub fn trace_bytes(&self) -> Result<f64> {
         guard(|| self.inner.with(|decoder| Ok(decoder.trace_bytes() as f64)))
     }
 
-    /// Operations of a forward pass over one sequence.
+    /// Returns the operations of a forward pass over one sequence.
     #[napi]
     pub fn flops(&self, length: f64) -> Result<f64> {
         guard(|| {

@@ -10,7 +10,7 @@ use crate::error::{Result, guard};
 use crate::slot::Slot;
 use crate::tensor::{Share, face};
 
-/// The indices of the chosen candidates as JSON, or null.
+/// Returns the indices of the chosen candidates as JSON, or null.
 #[napi]
 pub fn select_rollouts(
     options_json: String,
@@ -21,7 +21,7 @@ pub fn select_rollouts(
     guard(|| chosen_of(&options_json, returns, group_size, &bounds_json))
 }
 
-/// Advantages of rollouts with several rewards.
+/// Returns the advantages of rollouts with several rewards.
 #[napi]
 pub fn multi_reward_advantage(
     options_json: String,
@@ -38,7 +38,7 @@ pub fn multi_reward_advantage(
     })
 }
 
-/// `[2 T]`: KL estimates, then rewards less them.
+/// Returns `[2 T]`: KL estimates, then rewards minus these.
 #[napi]
 pub fn kl_reward(
     options_json: String,
@@ -55,7 +55,7 @@ pub fn kl_reward(
     })
 }
 
-/// `[T]` what a loss multiplies tokens with under one correction.
+/// Returns `[T]`, the factor of each token under one importance correction.
 #[napi]
 pub fn importance_weights(
     options_json: String,
@@ -79,7 +79,7 @@ pub fn importance_weights(
     })
 }
 
-/// `[2 N]` or `[3 N]`: log-probabilities of ids under rows of logits, entropies, and logarithms of sums of squared probabilities.
+/// Returns `[2 N]` or `[3 N]`: log-probabilities of ids under rows of logits, entropies, and logarithms of sums of squared probabilities.
 #[napi]
 pub fn token_log_probs(
     logits: &[f32],
@@ -91,7 +91,7 @@ pub fn token_log_probs(
     guard(|| Ok(token_log_probs_of((logits, ids), temperature, device, with_squares)?.into()))
 }
 
-/// `[N, V]` the gradient by logits, given those by log-probabilities and, behind them, by entropies.
+/// Returns `[N, V]`, the gradient by logits, given those by log-probabilities and, after them, by entropies.
 #[napi]
 pub fn token_log_probs_backward(
     logits: &[f32],
@@ -103,7 +103,7 @@ pub fn token_log_probs_backward(
     guard(|| Ok(logits_gradient(logits, ids, temperature, gradients, device)?.into()))
 }
 
-/// `[2 N]` or `[3 N]`: the same of ids behind hidden states and a linear head.
+/// Returns `[2 N]` or `[3 N]`: the same for hidden states and a linear head.
 #[napi]
 pub fn head_log_probs(
     hidden: &[f32],
@@ -121,7 +121,7 @@ pub fn head_log_probs(
     })
 }
 
-/// The gradients by hidden states, then weights, then bias.
+/// Returns the gradients by hidden states, then weights, then bias.
 #[napi]
 pub fn head_backward(
     hidden: &[f32],

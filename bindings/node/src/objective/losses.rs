@@ -12,7 +12,7 @@ use crate::tensor::{Share, face};
 /// Value, metrics and gradient of a loss.
 #[napi(object)]
 pub struct LossOutput {
-    /// All terms together.
+    /// The sum of all terms.
     pub loss: f64,
     /// JSON array of `{name, value, denominator}`.
     pub metrics_json: String,
@@ -46,13 +46,13 @@ impl From<objective::SftOutput> for LossOutput {
 /// Value, metrics and gradients of a loss of rewards.
 #[napi(object)]
 pub struct RewardLossOutput {
-    /// All terms together.
+    /// The sum of all terms.
     pub loss: f64,
     /// JSON array of `{name, value, denominator}`.
     pub metrics_json: String,
-    /// By each reward of a chosen answer.
+    /// The gradient by each reward of a chosen answer.
     pub grad_chosen: Float32Array,
-    /// By each reward of a rejected one.
+    /// The gradient by each reward of a rejected answer.
     pub grad_rejected: Float32Array,
 }
 
@@ -67,7 +67,7 @@ impl From<objective::BradleyTerryOutput> for RewardLossOutput {
     }
 }
 
-/// Refuses options that the loss called `loss` would refuse.
+/// Checks options for the loss called `loss`.
 #[napi]
 pub fn check_loss_options(loss: String, options_json: String) -> Result<()> {
     guard(|| check_options(&loss, &options_json))

@@ -12,14 +12,14 @@ use crate::error::{Result, guard};
 use crate::template::Template;
 use crate::tokenizer::Tokenizer;
 
-/// A piece of content, checked.
+/// Returns a piece of content, checked.
 #[wasm_bindgen(js_name = contentBase)]
 pub fn content_base(piece: &str) -> Result<String> {
     guard(|| Ok(json!(options_from_json::<chat::ContentBase>("content", piece)?).to_string()))
 }
 
-/// Ids of conversations, one behind the other. `offsets` is `[S + 1]`, the others `[T]`; the mask is empty where none was
-/// asked for.
+/// Ids of conversations, concatenated. `offsets` is `[S + 1]`, the others `[T]`; the mask is empty unless
+/// it was requested.
 #[wasm_bindgen(getter_with_clone)]
 pub struct EncodedChats {
     pub offsets: Vec<u32>,
@@ -48,7 +48,7 @@ impl History {
         guard(move || Ok(chat::History::from_packed(messages, contents.as_deref())?.into()))
     }
 
-    /// The messages of a rendered text.
+    /// Returns the messages of a rendered text.
     #[wasm_bindgen(js_name = fromText)]
     pub fn from_text(text: &str, template: Option<String>, eos_token: Option<String>) -> Result<Self> {
         guard(move || {
@@ -57,7 +57,7 @@ impl History {
         })
     }
 
-    /// The example of a shape.
+    /// Returns the example of a shape.
     pub fn zero(shape: &[f64]) -> Result<Self> {
         guard(|| {
             let shape = indices_from_f64("shape", shape)?.into_iter().map(Some).collect();
@@ -65,28 +65,28 @@ impl History {
         })
     }
 
-    /// The length of each dimension, -1 where rows differ.
+    /// Returns the length of each dimension, -1 where rows differ.
     pub fn shape(&self) -> Result<Vec<i32>> {
         guard(|| Ok(self.inner.borrow().lengths()))
     }
 
-    /// The dictionaries as JSON.
+    /// Returns the dictionaries as JSON.
     #[wasm_bindgen(js_name = toJson)]
     pub fn to_json(&self) -> Result<String> {
         guard(|| Ok(self.inner.borrow().to_json()))
     }
 
-    /// Another one with the same messages.
+    /// Returns a history with the same messages.
     pub fn copy(&self) -> Result<Self> {
         guard(|| Ok(self.inner.borrow().clone().into()))
     }
 
-    /// A part of the first dimension.
+    /// Returns a part of the first dimension.
     pub fn at(&self, index: f64) -> Result<Self> {
         guard(|| Ok(self.inner.borrow().at(index_from_f64("index", index)?.cast_signed())?.into()))
     }
 
-    /// Parts of the first dimension.
+    /// Returns a range of the first dimension.
     pub fn slice(&self, start: f64, end: f64) -> Result<Self> {
         guard(|| {
             let (start, end) = (index_from_f64("start", start)?, index_from_f64("end", end)?);
@@ -94,17 +94,17 @@ impl History {
         })
     }
 
-    /// A new dimension of length 1.
+    /// Returns a view with a new dimension of length 1.
     pub fn unsqueeze(&self, dim: f64) -> Result<Self> {
         guard(|| Ok(self.inner.borrow().unsqueeze(index_from_f64("dim", dim)?.cast_signed())?.into()))
     }
 
-    /// The padded view.
+    /// Returns the padded view.
     pub fn padded(&self) -> Result<Self> {
         guard(|| Ok(self.inner.borrow().padded().into()))
     }
 
-    /// The history without padding.
+    /// Returns the history without padding.
     pub fn unpadded(&self) -> Result<Self> {
         guard(|| Ok(self.inner.borrow().unpadded().into()))
     }
@@ -125,7 +125,7 @@ impl History {
         })
     }
 
-    /// The text of each conversation.
+    /// Returns the text of each conversation.
     pub fn render(&self, template: &Template, options: &str) -> Result<Vec<String>> {
         guard(|| {
             let options = exact_options_from_json("options", options)?;
@@ -134,7 +134,7 @@ impl History {
         })
     }
 
-    /// The ids of each conversation, and its mask.
+    /// Returns the ids of each conversation, and its mask.
     pub fn encode(&self, template: &Template, tokenizer: &Tokenizer, options: &str) -> Result<EncodedChats> {
         guard(|| {
             let options = exact_options_from_json("options", options)?;

@@ -18,7 +18,7 @@ pub struct TokenMasks {
 
 #[wasm_bindgen]
 extern "C" {
-    /// What `render` gave, as a plain object.
+    /// The result of `render`, as a plain object.
     pub type RenderedObject;
     #[wasm_bindgen(method, getter)]
     fn ids(this: &RenderedObject) -> Vec<u32>;
@@ -32,7 +32,7 @@ extern "C" {
     fn origins(this: &RenderedObject) -> Vec<u8>;
 }
 
-/// The masks of rendered tokens.
+/// Returns the masks of rendered tokens.
 #[wasm_bindgen(js_name = tokenMasks)]
 pub fn token_masks(rendered: &RenderedObject, stop_ids: &[u32], options: &str) -> Result<TokenMasks> {
     guard(|| {

@@ -1,4 +1,4 @@
-//! How batches are cut and packed.
+//! Splitting and packing of batches.
 //!
 //! The table is `bindings/faces/model_batches.rs`, the same for Node.
 

@@ -1,4 +1,4 @@
-//! Heads of a decoder that read one number, how sure it is, and what its trace costs.
+//! Scalar heads of a decoder, moments of its distribution, and the cost of its activations.
 
 use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
 use fulmar::model;
@@ -9,7 +9,7 @@ use crate::error::{Result, guard};
 
 #[wasm_bindgen]
 impl Decoder {
-    /// A copy with a fresh head that reads one number.
+    /// Returns a copy with a new scalar head.
     #[wasm_bindgen(js_name = withScalarHead)]
     pub fn with_scalar_head(&self, head_json: &str, seed: f64) -> Result<Self> {
         guard(|| {
@@ -18,7 +18,7 @@ impl Decoder {
         })
     }
 
-    /// Numbers that the head reads at masked tokens.
+    /// Computes the head's values at masked tokens.
     pub fn values(
         &self,
         ids: &[u32],
@@ -32,7 +32,7 @@ impl Decoder {
         })
     }
 
-    /// The same, kept for `backwardValues`.
+    /// Computes the same, and keeps the activations for `backwardValues`.
     #[wasm_bindgen(js_name = forwardValues)]
     pub fn forward_values(
         &self,
@@ -53,7 +53,8 @@ impl Decoder {
         guard(|| self.inner.borrow_mut().backward_values(d_value))
     }
 
-    /// `[3 T]`: log-probs of masked tokens, entropies, and logarithms of sums of squared probabilities, kept for `backward`.
+    /// Returns `[3 T]`: log-probs of masked tokens, entropies, and logarithms of sums of squared probabilities; keeps the activations for
+    /// `backward`.
     #[wasm_bindgen(js_name = forwardWithSquares)]
     pub fn forward_with_squares(
         &self,
@@ -69,7 +70,7 @@ impl Decoder {
         })
     }
 
-    /// Whether backward passes compute activations again.
+    /// Sets whether backward passes recompute activations.
     #[wasm_bindgen(js_name = recomputeActivations)]
     pub fn recompute_activations(&self, recomputes: bool) -> Result<()> {
         guard(|| {
@@ -78,13 +79,13 @@ impl Decoder {
         })
     }
 
-    /// Bytes of the last forward pass and its scratch.
+    /// Returns the bytes of the last forward pass and its workspace.
     #[wasm_bindgen(js_name = traceBytes)]
     pub fn trace_bytes(&self) -> Result<f64> {
         guard(|| Ok(self.inner.borrow().trace_bytes() as f64))
     }
 
-    /// Operations of a forward pass over one sequence.
+    /// Returns the operations of a forward pass over one sequence.
     pub fn flops(&self, length: f64) -> Result<f64> {
         guard(|| Ok(self.inner.borrow().config().flops(index_from_f64("length", length)?)))
     }

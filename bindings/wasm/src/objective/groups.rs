@@ -10,7 +10,7 @@ use super::GroupAdvantage;
 use crate::error::{Result, guard};
 use crate::face::face;
 
-/// The indices of the chosen candidates as JSON, or null.
+/// Returns the indices of the chosen candidates as JSON, or null.
 #[wasm_bindgen(js_name = selectRollouts)]
 pub fn select_rollouts(
     options_json: &str,
@@ -21,7 +21,7 @@ pub fn select_rollouts(
     guard(|| chosen_of(options_json, returns, group_size, bounds_json))
 }
 
-/// Advantages of rollouts with several rewards.
+/// Returns the advantages of rollouts with several rewards.
 #[wasm_bindgen(js_name = multiRewardAdvantage)]
 pub fn multi_reward_advantage(
     options_json: &str,
@@ -39,7 +39,7 @@ pub fn multi_reward_advantage(
     })
 }
 
-/// `[2 T]`: KL estimates, then rewards less them.
+/// Returns `[2 T]`: KL estimates, then rewards minus these.
 #[wasm_bindgen(js_name = klReward)]
 pub fn kl_reward(
     options_json: &str,
@@ -55,7 +55,7 @@ pub fn kl_reward(
     })
 }
 
-/// `[T]` what a loss multiplies tokens with under one correction.
+/// Returns `[T]`, the factor of each token under one importance correction.
 #[wasm_bindgen(js_name = importanceWeights)]
 pub fn importance_weights(
     options_json: &str,
@@ -78,7 +78,7 @@ pub fn importance_weights(
     })
 }
 
-/// `[2 N]` or `[3 N]`: log-probabilities of ids under rows of logits, entropies, and logarithms of sums of squared probabilities.
+/// Returns `[2 N]` or `[3 N]`: log-probabilities of ids under rows of logits, entropies, and logarithms of sums of squared probabilities.
 #[wasm_bindgen(js_name = tokenLogProbs)]
 pub fn token_log_probs(
     logits: &[f32],
@@ -90,7 +90,7 @@ pub fn token_log_probs(
     guard(|| token_log_probs_of((logits, ids), temperature, device, with_squares))
 }
 
-/// `[N, V]` the gradient by logits, given those by log-probabilities and, behind them, by entropies.
+/// Returns `[N, V]`, the gradient by logits, given those by log-probabilities and, after them, by entropies.
 #[wasm_bindgen(js_name = tokenLogProbsBackward)]
 pub fn token_log_probs_backward(
     logits: &[f32],
@@ -102,7 +102,7 @@ pub fn token_log_probs_backward(
     guard(|| logits_gradient(logits, ids, temperature, gradients, device))
 }
 
-/// `[2 N]` or `[3 N]`: the same of ids behind hidden states and a linear head.
+/// Returns `[2 N]` or `[3 N]`: the same for hidden states and a linear head.
 #[wasm_bindgen(js_name = headLogProbs)]
 pub fn head_log_probs(
     hidden: &[f32],
@@ -120,7 +120,7 @@ pub fn head_log_probs(
     })
 }
 
-/// The gradients by hidden states, then weights, then bias.
+/// Returns the gradients by hidden states, then weights, then bias.
 #[wasm_bindgen(js_name = headBackward)]
 pub fn head_backward(
     hidden: &[f32],

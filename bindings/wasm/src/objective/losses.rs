@@ -12,7 +12,7 @@ use crate::face::face;
 /// Value, metrics and gradient of a loss.
 #[wasm_bindgen(getter_with_clone)]
 pub struct LossOutput {
-    /// All terms together.
+    /// The sum of all terms.
     pub loss: f64,
     /// JSON array of `{name, value, denominator}`.
     #[wasm_bindgen(js_name = metricsJson)]
@@ -50,15 +50,15 @@ impl From<objective::SftOutput> for LossOutput {
 /// Value, metrics and gradients of a loss of rewards.
 #[wasm_bindgen(getter_with_clone)]
 pub struct RewardLossOutput {
-    /// All terms together.
+    /// The sum of all terms.
     pub loss: f64,
     /// JSON array of `{name, value, denominator}`.
     #[wasm_bindgen(js_name = metricsJson)]
     pub metrics_json: String,
-    /// By each reward of a chosen answer.
+    /// The gradient by each reward of a chosen answer.
     #[wasm_bindgen(js_name = gradChosen)]
     pub grad_chosen: Vec<f32>,
-    /// By each reward of a rejected one.
+    /// The gradient by each reward of a rejected answer.
     #[wasm_bindgen(js_name = gradRejected)]
     pub grad_rejected: Vec<f32>,
 }
@@ -74,7 +74,7 @@ impl From<objective::BradleyTerryOutput> for RewardLossOutput {
     }
 }
 
-/// Refuses options that the loss called `loss` would refuse.
+/// Checks options for the loss called `loss`.
 #[wasm_bindgen(js_name = checkLossOptions)]
 pub fn check_loss_options(loss: &str, options_json: &str) -> Result<()> {
     guard(|| check_options(loss, options_json))
