@@ -28,7 +28,7 @@ asProgram(async () => {
   return counts.failed + more === 0 ? 0 : 1
 })
 
-/** What a backend says, by name. */
+/** The outputs of a backend, by name. */
 async function answers(backend) {
   const { code, output } = await run(process.execPath, [...CONDITIONS[backend], PROGRAM])
   if (code !== 0) throw new Error(`${backend} must answer: got exit status ${code}\n${output.slice(-2000)}`)
@@ -46,7 +46,7 @@ function arrayOf(type, base64) {
   return new TYPES[type](Uint8Array.from(Buffer.from(base64, 'base64')).buffer)
 }
 
-/** What is wrong with `got`; `undefined` if nothing is. */
+/** The first problem of `got`, or `undefined`. */
 function difference(name, wanted, got) {
   if (got?.length !== wanted.length) return `${wanted.length} values must be given: got ${got?.length}`
   const [kind] = name.split(' ', 1)
@@ -63,7 +63,7 @@ function ulps(array, x, y) {
   return Math.abs(Number(place(array, x) - place(array, y)))
 }
 
-/** Where a float stands in the order of all floats. */
+/** The index of a float in the order of all floats. */
 function place(array, value) {
   const view = new DataView(new ArrayBuffer(8))
   if (array instanceof Float32Array) view.setFloat32(0, value)

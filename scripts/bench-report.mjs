@@ -1,4 +1,4 @@
-/** What a bench found, as a table for people and as a record for later. */
+/** The result of a bench, as a table and as a record. */
 
 import { spawnSync } from 'node:child_process'
 import { cpus, totalmem } from 'node:os'
@@ -31,7 +31,7 @@ export function formatReport({ figures, checks, profileMs, notes }) {
   return `${text.join('\n')}\n`
 }
 
-/** What is kept of a run: nothing in it names the host or a folder. */
+/** The record of a run: it names neither the host nor a folder. */
 export function recordOf(bench, { figures, ...rest }) {
   const measured = figures.map((figure) => {
     const { ours, rival, ...more } = figure

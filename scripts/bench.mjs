@@ -91,7 +91,7 @@ function readCommand() {
   return command
 }
 
-/** Figures of an old build would be wrong, so it is made anew unless the caller knows better. */
+/** Figures of an old build would be wrong, so it is rebuilt unless an option forbids it. */
 async function build({ needsAddon }) {
   await installPackages()
   if (needsAddon) await buildAddon({ release: true })

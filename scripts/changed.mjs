@@ -1,5 +1,5 @@
 /**
- * What `npm run ready -- --changed` runs: the stages that the files changed since a commit can break, and of their tests
+ * The selection of `npm run ready -- --changed`: the stages that the files changed since a commit can break, and of their tests
  * those near the change. It is a first answer while one works; `npm run ready` is the whole.
  */
 

@@ -13,7 +13,7 @@ globalThis.post = async (path, body) => {
 }
 </script>`
 
-/** Where a browser is: CHROMIUM_PATH, or what Debian's package installs; `undefined` if there is none. */
+/** The path of a browser: CHROMIUM_PATH, or that of Debian's package; `undefined` without a browser. */
 export function findChromium() {
   const path = process.env.CHROMIUM_PATH ?? '/usr/bin/chromium'
   return existsSync(path) ? path : undefined
@@ -52,7 +52,7 @@ export async function openChromium(bundle) {
 
 /** A headless browser. */
 export function launchChromium() {
-  // The page is ours and local; Chromium's sandbox refuses to start for root, as whom containers run.
+  // The page is ours and local; Chromium's sandbox refuses to start for root, the user of containers.
   const args = process.getuid?.() === 0 ? ['--no-sandbox'] : []
   return chromium.launch({ executablePath: findChromium(), headless: true, args })
 }

@@ -1,4 +1,4 @@
-/** What edge runtimes are asked, and what the addon answers. */
+/** The questions to edge runtimes, and the addon's answers. */
 
 import { createRenderer, TemplateRegistry } from 'fulmar/chat'
 import { CharTokenizer, trainByteBpe } from 'fulmar/tokenizer'

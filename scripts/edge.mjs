@@ -2,7 +2,7 @@
  * `node scripts/edge.mjs [workerd] [chromium]`: bundles examples/edge/worker.ts for a runtime without Node, asks it
  * there, and checks that what the WebAssembly build answers is, to the last digit, what the addon computes here.
  *
- * workerd is a development dependency. Chromium is CHROMIUM_PATH, or what Debian installs; where there is none, its
+ * workerd is a development dependency. Chromium is CHROMIUM_PATH, or Debian's; without a browser, its
  * checks count as skipped, or fail where CI is set.
  */
 
@@ -16,7 +16,7 @@ import { asProgram, compileExamples, isAllRequired, Refusal, root } from './step
 const [WASM, SANDBOX] = ['fulmar_wasm_bg.wasm', 'fulmar_sandbox.wasm']
 const OUT = `${root}build/edge`
 
-/** What each runtime needs: its import condition, what its bundle goes on to import, how it is opened. */
+/** Each runtime: its import condition, the imports that its bundle keeps, and how it is started. */
 const RUNTIMES = {
   workerd: {
     condition: 'workerd',

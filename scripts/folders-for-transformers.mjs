@@ -16,7 +16,7 @@ const SHAPE = {
 }
 
 const folder = process.argv[2]
-if (!folder) throw new Error('FOLDER must be given: got none')
+if (!folder) throw new Error('FOLDER must be given')
 const ids = Uint32Array.from({ length: 24 }, (_, at) => (7 * at + 3) % SHAPE.vocab_size)
 const batch = { ids, offsets: Uint32Array.of(0, ids.length), mask: new Uint8Array(ids.length).fill(1, 1) }
 

@@ -1,4 +1,4 @@
-/** The other end of `jsdoc-examples.mjs`: imports the module it is told to, one after another, and says how it went. */
+/** The process that `jsdoc-examples.mjs` starts: it imports the requested modules, one after another, and reports each result. */
 
 process.on('message', async (file) => {
   try {

@@ -55,7 +55,7 @@ const RUNTIMES = [
   },
 ]
 
-/** How each bundler leaves the package out. */
+/** The command of each bundler, with the package external. */
 const BUNDLERS = {
   async esbuild({ build }, { input, output }) {
     const options = { bundle: true, format: 'esm', platform: 'node', external: ['fulmar'] }
@@ -155,7 +155,7 @@ async function installTools() {
   return undefined
 }
 
-/** Whether tests/packed names a package of a runtime for this platform. */
+/** Returns whether tests/packed names a package of a runtime for this platform. */
 function isOurs({ file }) {
   const { optionalDependencies } = JSON.parse(readFileSync(join(SOURCES, 'package.json'), 'utf8'))
   return Object.keys(optionalDependencies).some((name) => file?.startsWith(`${name}/`))

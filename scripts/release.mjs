@@ -39,7 +39,7 @@ function readTexts() {
 
 /**
  * Returns the texts of all manifests with another version, and of the changelog with its date.
- * Refuses a version that is none or is older than the one there, and a changelog whose newest entry has a date.
+ * Refuses an invalid version, one older than the current one, and a changelog whose newest entry has a date.
  */
 export function released(texts, version, date) {
   if (!/^\d+\.\d+\.\d+$/.test(version)) throw new Refusal(`VERSION must be like 1.2.3: got ${version}`)
@@ -81,7 +81,7 @@ export function versionOf(texts) {
   return version
 }
 
-/** Whether `version` comes before `old`. */
+/** Returns whether `version` is older than `old`. */
 function isOlder(version, old) {
   const [numbers, oldNumbers] = [version, old].map((text) => text.split('.').map(Number))
   const at = numbers.findIndex((number, index) => number !== oldNumbers[index])

@@ -18,17 +18,17 @@ import {
 } from './steps.mjs'
 import { AARCH64, OTHER_TARGETS } from './targets.mjs'
 
-/** What a stage found: how many tests passed, failed and were skipped, and the text that explains it. */
+/** The result of a stage: the numbers of passed, failed and skipped tests, and a text. */
 const outcome = (passed, failed, skipped = 0, output = '') => ({ passed, failed, skipped, output })
 
-/** What needs something that is not on this machine: skipped, or failed in CI, where `.ci/run` installs it. */
+/** The result of a test that needs something missing: skipped; in CI, where `.ci/run` installs it, failed. */
 function missing(reason) {
   return isAllRequired
     ? outcome(0, 1, 0, `in CI nothing is skipped: ${reason}`)
     : outcome(0, 0, 1, `SKIPPED: ${reason}`)
 }
 
-/** A tool that is run where somebody installed it, as the workflow of the forge does: to compile it takes too long for a test. */
+/** A tool that runs if it is installed, as in the workflow of the forge: compiling it takes too long for a test. */
 async function optional(tool, args) {
   const { code } = await run(tool, ['--version'])
   if (code === 127)
@@ -307,7 +307,7 @@ async function typos() {
   return single(run(program, ['--format', 'brief']))
 }
 
-/** Advisories about what users install, where the registry knows any. */
+/** Advisories about the packages that users install, if the registry has any. */
 async function audit() {
   const { code, output } = await run('npm', ['audit', '--json', '--omit=dev', '--audit-level=high'])
   if (code === 0) return outcome(1, 0)

@@ -1,4 +1,4 @@
-/** What the commands of package.json are made of. Only Node's own modules: this runs before `npm ci`. */
+/** Shared code of the commands of package.json. It imports only Node's modules, because it runs before `npm ci`. */
 
 import { spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -38,7 +38,7 @@ export function runTool(file, args, options = {}) {
 }
 
 /**
- * Whether a test that cannot run fails, where it else counts as skipped: in CI, `.ci/run` has installed what tests need.
+ * If true, a test that cannot run fails, and is not skipped: in CI, `.ci/run` has installed the requirements of tests.
  */
 export const isAllRequired = Boolean(process.env.CI)
 
@@ -109,7 +109,7 @@ export async function buildWasm({ release = false } = {}) {
   return undefined
 }
 
-/** What the toolchain script found: `FULMAR_WASM_RUSTC`, where the active compiler cannot do it. */
+/** The result of the toolchain script: `FULMAR_WASM_RUSTC`, if the active compiler has no WebAssembly target. */
 export function wasmEnvironment() {
   const lines = readFileSync(`${root}target/wasm-toolchain/env`, 'utf8').split('\n').filter(Boolean)
   return Object.fromEntries(lines.map((line) => line.split(/=(.*)/s).slice(0, 2)))

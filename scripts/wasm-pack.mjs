@@ -10,7 +10,7 @@ import { pathToFileURL } from 'node:url'
 import { asProgram, must, root, run, wasmEnvironment } from './steps.mjs'
 
 const OUT = join(root, 'target', 'wasm-pack')
-/** What the tests compile, in the folder where `cargo xtask wasm` has compiled it. */
+/** Build options: those of the tests, so that the build of `cargo xtask wasm` is reused. */
 const BUILD = '--profile wasm-dev --target web --mode no-install --no-opt --out-name fulmar_wasm'.split(' ')
 
 asProgram(async () => {

@@ -28,7 +28,7 @@ const CHANGE = '\n// A change.\n'
 
 const folder = await mkdtemp(join(tmpdir(), 'fulmar-build-'))
 const caches = { CARGO_HOME: join(folder, 'cargo'), npm_config_cache: join(folder, 'npm') }
-// A user sets no number of threads, as scripts/bench.mjs does.
+// scripts/bench.mjs sets the number of threads; a user does not.
 const env = { ...process.env, ...caches, RAYON_NUM_THREADS: undefined }
 
 const seconds = new Map<Work, number>()

@@ -1,4 +1,4 @@
-/** What of ours benches/ts/chat.ts measures from JavaScript, on the backend that the process runs with. */
+/** Fulmar's side of benches/ts/chat.ts, from JavaScript, on the backend of the process. */
 
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'

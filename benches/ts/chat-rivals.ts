@@ -1,4 +1,4 @@
-/** What others have for chats: packages of npm in this process, minijinja and transformers in processes beside it. */
+/** Rivals for chats: npm packages in this process, minijinja and transformers in other processes. */
 
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -85,10 +85,10 @@ export function wasmOurs(folder: string): Peer | Skipped {
 /** Contestants of a bench by name. */
 export type Contestants = Record<string, () => Sample | Promise<Sample>>
 
-/** A program beside this one. */
+/** Another process. */
 export type PeerName = 'rust' | 'minijinja' | 'python' | 'wasm'
 
-/** What peers are asked: a name for each, and the line that is sent. */
+/** Requests to peers: a name for each, and the line that is sent. */
 export const REQUESTS = [
   ['rust render', 'render'],
   ['rust template', 'template'],
@@ -103,12 +103,12 @@ export const REQUESTS = [
   ['wasm tokens', 'tokens'],
 ] as const
 
-/** Whom a request is for. */
+/** The peer of a request. */
 export function peerOf(request: string): PeerName {
   return request.split(' ')[0] as PeerName
 }
 
-/** The programs beside this one. */
+/** The other processes. */
 export class Peers {
   readonly #peers: Readonly<Record<PeerName, Peer | Skipped>>
 
@@ -116,7 +116,7 @@ export class Peers {
     this.#peers = peers
   }
 
-  /** What each says first. */
+  /** The first answer of each. */
   async greetings(): Promise<
     Partial<Record<PeerName, { versions?: Record<string, string>; firstMs?: number }>>
   > {
@@ -127,7 +127,7 @@ export class Peers {
     return said
   }
 
-  /** Whether it runs. */
+  /** If true, it runs. */
   has(name: PeerName): boolean {
     return !('skipped' in this.#peers[name])
   }

@@ -46,7 +46,7 @@ const FIRST_CALL_MS_GOAL = 15
 
 const NO_RIVAL: Skipped = { skipped: '--no-rival' }
 
-/** What is set side by side; names with a blank are requests to a peer. */
+/** The compared cases; names with a space are requests to a peer. */
 const FIGURES: readonly {
   readonly work: string
   readonly own: string

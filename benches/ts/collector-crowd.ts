@@ -31,14 +31,14 @@ const TOOL_CALL = '<tool_call>\n{"name": "read_page", "arguments": {"page": 2}}\
 /** Tokens of Qwen3 that the tokenizer of the tests, which is of Qwen2, lacks. */
 const QWEN3_TOKENS = ['<tool_response>', '</tool_response>']
 
-/** What is said in every rollout of a crowd. */
+/** The task and the policy's answers of every rollout. */
 export interface Crowd {
   readonly renderer: DisposableRenderer
-  /** What the policy answers in every turn. */
+  /** The policy's answer in every turn. */
   readonly answer: readonly number[]
   readonly turns: number
   readonly task: Task<number>
-  /** What a rival is told of it. */
+  /** The request to a rival. */
   readonly request: Readonly<Record<string, unknown>>
 }
 

@@ -32,9 +32,9 @@ import {
 } from './measure.js'
 import { installTrl, TrlProcess, type TrlSetting, type Variant } from './trl.js'
 
-/** What is trained, and how. */
+/** A training run. */
 export interface GrpoCase {
-  /** What the figures are called. */
+  /** The name of the figures. */
   readonly work: string
   readonly decoder: Decoder
   readonly optimizer: Optimizer

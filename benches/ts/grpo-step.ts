@@ -3,7 +3,7 @@
  * measured figures; goal 15.
  *
  * A turn is two steps, of which the second is timed: as in a run, each follows a step of its own program and not one
- * that left the caches to somebody else.
+ * that left the caches to another program.
  */
 
 import { AdamW, CharTokenizer, createRenderer, Decoder } from 'fulmar'

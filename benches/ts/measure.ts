@@ -1,4 +1,4 @@
-/** What every bench is made of: samples taken in turns, figures, and the report that scripts/bench.mjs prints. */
+/** Shared code of the benches: samples taken in turns, figures, and the report that scripts/bench.mjs prints. */
 
 import { cpus } from 'node:os'
 import { parseArgs } from 'node:util'
@@ -6,18 +6,18 @@ import { parseArgs } from 'node:util'
 /** The repository, from the compiled bench. */
 export const ROOT = new URL('../../../', import.meta.url)
 
-/** What must hold of the worst tenth of the rounds: rival over ours at least, or ours over rival at most. */
+/** The goal for the worst tenth of the rounds: the least rival / ours, or the largest ours / rival. */
 export type Goal = { readonly atLeast: number } | { readonly atMost: number }
 
-/** One line of a bench: ours, and the rival's samples that were taken beside it. */
+/** One line of a bench: ours, and the rival's samples of the same rounds. */
 export interface Figure {
-  /** What is done. */
+  /** A description of the work. */
   readonly work: string
   /** Of all samples. */
   readonly unit: 's' | 'ms' | 'us' | 'ns' | 'MiB'
   /** Warm samples in their order. */
   readonly ours: readonly number[]
-  /** Sample `i` was taken in the same round as ours; or why there is none. */
+  /** Samples; sample `i` is of the same round as ours. Or the reason why they are missing. */
   readonly rival?:
     | { readonly name: string; readonly samples: readonly number[] }
     | { readonly skipped: string }
@@ -26,27 +26,27 @@ export interface Figure {
   readonly cold?: { readonly ours: number; readonly rival?: number }
 }
 
-/** What a bench found. */
+/** The result of a bench. */
 export interface Report {
   /** Sizes and threads, by name. */
   readonly setting: Readonly<Record<string, unknown>>
-  /** What was compared before any time was kept, with the result. */
+  /** The comparisons before the measurement, with their results. */
   readonly checks: readonly string[]
   readonly figures: readonly Figure[]
-  /** Where the time went, in milliseconds, by part; median over the rounds. */
+  /** The time of each part in milliseconds, median over the rounds. */
   readonly profileMs?: Readonly<Record<string, number>>
   readonly notes: readonly string[]
   /** Versions of the rivals. */
   readonly versions: Readonly<Record<string, string>>
 }
 
-/** What the command line said. */
+/** The options of the command line. */
 export interface BenchOptions {
   /** Rounds that are kept. */
   readonly rounds: number
-  /** Whether rivals are run. */
+  /** If true, rivals are run. */
   readonly rival: boolean
-  /** How long to wait, in all, for moments in which nobody else computes. */
+  /** The longest wait, in total, for moments in which no other program computes. */
   readonly patienceMs: number
 }
 
@@ -82,7 +82,7 @@ export interface Taken {
   readonly warm: readonly number[]
 }
 
-/** What {@link alternate} took. */
+/** The samples of {@link alternate}. */
 export interface Rounds<Name extends string> {
   readonly of: (name: Name) => Taken
   /** Which rounds were kept, counted from 0 with the warm-up. */
@@ -133,7 +133,7 @@ export async function alternate<Name extends string>(
   return { of, kept: kept.map(({ index }) => index), disturbance }
 }
 
-/** Waits until nobody else computes, `limitMs` at most; resolves with the milliseconds that it waited. */
+/** Waits at most `limitMs` until no other program computes; resolves with the milliseconds that it waited. */
 async function quietMoment(limitMs: number): Promise<number> {
   const startMs = performance.now()
   for (;;) {
@@ -172,7 +172,7 @@ export function median(samples: readonly number[]): number {
   return quantile(samples, 0.5)
 }
 
-/** What is to be said of a value that no rival is set beside. */
+/** A note on a value without a rival. */
 export function verdict(value: number, goal: number, unit: string): string {
   const said = value <= goal ? 'met' : `short by ${(value - goal).toFixed(2)}`
   return `goal ${goal} ${unit}, ${said}`

@@ -10,7 +10,7 @@ const NUM_SEQUENCES = 128
 const SEQUENCE_TOKENS = 64
 const VOCAB = 151_936
 const NUM_REWARDS = 8192
-/** How long each call is repeated. */
+/** The time for which each call is repeated. */
 const TIME_MS = 500
 
 using tokenizer = new CharTokenizer()

@@ -1,5 +1,5 @@
 /**
- * What it costs to call the addon, against an addon written in C with nothing but Node-API.
+ * The cost of a call of the addon, compared with an addon in C that uses only Node-API.
  *
  * Each of ours has a twin with the same arguments and the same kind of answer. Ours also catch panics, give errors a
  * code and hold their object under a lock; the twins do none of that.

@@ -32,7 +32,7 @@ const SHAPES = [
   [4096, 128],
 ] as const
 const DONE_SHARE = 0.01
-/** How far apart two correct f32 results may lie, relative to 1 and to their size. */
+/** The largest difference of two correct f32 results, relative to 1 and to their size. */
 const TOLERANCE = 2e-4
 
 interface Answer {

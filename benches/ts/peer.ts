@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { ROOT } from './measure.js'
 
-/** What every rival in Python is run with: nothing is downloaded or left behind, nothing runs on threads of its own. */
+/** The environment of every rival in Python: no downloads, no files left, no additional threads. */
 export const PYTHON_ENVIRONMENT = {
   TOKENIZERS_PARALLELISM: 'false',
   HF_HUB_OFFLINE: '1',

@@ -12,10 +12,10 @@ import { installTrl, TUNED_ENVIRONMENT } from './trl.js'
 /** Whose buffer it is. TorchRL comes with the defaults on two threads and, tuned, with an allocator that keeps its pages. */
 export type SideName = 'node' | 'rust' | 'torchrl' | 'tuned' | 'cpprb'
 
-/** What is in a buffer; benches/rust/src/bin/bench_replay.rs tells it in full. */
+/** The content of a buffer; benches/rust/src/bin/bench_replay.rs describes it in full. */
 export type CaseName = 'pixels' | 'prioritized' | 'ragged' | 'slices'
 
-/** What a side says of a batch that it drew. Rows are wrong that are not what was written; the rest is of priorities. */
+/** One side's report of a drawn batch: the number of rows that differ from those written, and figures of priorities. */
 export interface Checked {
   readonly wrong?: number
   readonly of?: number

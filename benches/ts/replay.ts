@@ -22,9 +22,9 @@ const ALPHA = 0.6
 const DRAWS = 65_536
 /** The widest that a weight, or a leaf that was set, may lie from its formula, relatively. */
 const WEIGHT_TOLERANCE = 1e-3
-/** How many standard deviations a mean of draws may lie off. */
+/** The largest allowed deviation of a mean of draws, in standard deviations. */
 const SIGMAS = 5
-/** What a draw of 10 M rows may cost beside one of 100,000 and still counts as flat: the caches hold less of it. */
+/** The largest ratio of a draw's cost with 10 M rows to one with 100,000 that counts as flat: the caches hold less of it. */
 const FLAT = 1.5
 
 const LABELS: Readonly<Record<SideName, string>> = {
@@ -35,16 +35,16 @@ const LABELS: Readonly<Record<SideName, string>> = {
   cpprb: 'cpprb',
 }
 
-/** One kind of call on one buffer, and against whom it is held. */
+/** One kind of call on one buffer, and its rivals. */
 interface Work {
   readonly work: string
   readonly own: readonly ['node' | 'rust', operation: string]
-  /** What the rivals call it. */
+  /** The rivals' name of the call. */
   readonly operation: string
   readonly count: number
   /** Calls of one sample: enough to time them, few enough not to wait for. */
   readonly repeats: number
-  /** What the worst tenth must reach. */
+  /** The goal for the worst tenth. */
   readonly goals: Partial<Record<SideName, Goal | undefined>>
 }
 
@@ -52,7 +52,7 @@ interface Work {
 interface Section {
   readonly name: CaseName
   readonly rows: number
-  /** What a row holds at least. */
+  /** The smallest size of a row. */
   readonly payloadBytes: number
   readonly works: readonly Work[]
 }

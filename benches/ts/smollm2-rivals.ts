@@ -8,14 +8,14 @@ import { ROOT } from './measure.js'
 import { Peer, PYTHON_ENVIRONMENT, type Skipped } from './peer.js'
 import { installTrl, TUNED_ENVIRONMENT } from './trl.js'
 
-/** Where the model lies. */
+/** The folder of the model. */
 export interface Places {
   /** In f32, as Hugging Face lays it out. */
   readonly folder: string
   readonly gguf: string
 }
 
-/** How each engine in Python is started; the programs lie under benches/rival/smollm2. */
+/** The command of each engine in Python; the programs are in benches/rival/smollm2. */
 const PYTHON_ENGINES = {
   transformers: ({ folder }: Places) => ['in_torch.py', folder, 'float32'],
   'transformers bf16': ({ folder }: Places) => ['in_torch.py', folder, 'bfloat16'],
@@ -28,14 +28,14 @@ export type EngineName = PythonEngine | 'candle'
 
 type PythonEngine = keyof typeof PYTHON_ENGINES
 
-/** What an engine is to do: with rows of ids, and for so many tokens. */
+/** A request to an engine: rows of ids, and a number of tokens. */
 export interface Request {
   readonly kind: 'score' | 'prefill' | 'generate' | 'train' | 'peak'
   readonly ids?: readonly (readonly number[])[]
   readonly tokens?: number
 }
 
-/** What an engine answers. */
+/** An engine's answer. */
 export interface Answer {
   readonly ms: number
   readonly cpuMs: number
@@ -48,10 +48,10 @@ export interface Answer {
   readonly drawMs?: number
 }
 
-/** No wheel on PyPI: it is used where somebody has compiled it. */
+/** PyPI has no wheel: it is used if it was compiled on this machine. */
 const LLAMA_CPP = 'llama-cpp-python==0.3.36'
 
-/** As candle's own repository is built: most of its loops know no processor but the one that the compiler is told. */
+/** The flags of candle's repository: most of its loops use only the instructions of the processor that the compiler gets. */
 const NATIVE = { RUSTFLAGS: '-C target-cpu=native' }
 
 /** The engines that can be had, by name, and why the others cannot. Dispose it to end their processes. */
@@ -60,7 +60,7 @@ export class Rivals {
   readonly #peers = new Map<EngineName, Peer>()
   readonly #skipped = new Map<EngineName, string>()
 
-  /** Starts engines one after another, with `threads` threads each. Where `isAsked` is false there are none. */
+  /** Starts engines one after another, with `threads` threads each; starts no engine if `isAsked` is false. */
   static async start(
     names: readonly EngineName[],
     places: Places,
@@ -81,7 +81,7 @@ export class Rivals {
     return this.#skipped.get(name)
   }
 
-  /** What an engine that is there answers. */
+  /** The answer of an installed engine. */
   async ask(name: EngineName, request: Request): Promise<Answer> {
     const peer = this.#peers.get(name)
     if (!peer) throw new Error(`${name} must be there: ${this.skipped(name)}`)

@@ -161,7 +161,7 @@ async function peakMemory(rivals: Rivals): Promise<Figure> {
   return { work: 'most resident memory, training', unit: 'MiB', ours, rival, goal: MEMORY_GOAL }
 }
 
-/** How much of what the machine can do the work comes to. Head and embedding are one matrix; a prompt's head reads one row, and is not counted. */
+/** The share of the machine's peak that the work reaches. Head and embedding are one matrix; a prompt's head reads one row, and is not counted. */
 async function shareOfPeak(
   rivals: Rivals,
   kind: 'prefill' | 'train',
@@ -215,7 +215,7 @@ async function compareNarrow(rivals: Rivals, narrow: Decoder): Promise<string[]>
   ]
 }
 
-/** How far each log-prob of the engine is from that of our decoder. */
+/** The difference of each log-prob of the engine from that of our decoder. */
 async function logProbsApart(rivals: Rivals, name: EngineName, own: Decoder, ids: number[][]) {
   const { logProbs = [] } = await rivals.ask(name, { kind: 'score', ids })
   const { logProb } = await own.score(batchOf(ids, (at) => at > 0))

@@ -70,7 +70,7 @@ async function measure(): Promise<Report> {
   return { setting: { recordBytes: 4096, pieces: PIECES }, checks, figures, notes, versions: {} }
 }
 
-/** What the goal counts: records a second that are on the disk, and how long one waits for that. */
+/** The measures of the goal: durable records per second, and the latency. */
 function rateNote(piece: number, recordUs: readonly number[], commitsMs: readonly number[]): string {
   const rate = (q: number) => 1e6 / quantile(recordUs, q)
   const [middle, worst] = [rate(0.5), rate(0.9)]

@@ -9,7 +9,7 @@ import type { Decoder, LoraConfig } from 'fulmar/model'
 import { ROOT, say } from './measure.js'
 import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
 
-/** What TRL is to do; the names are those of benches/rival/trl/grpo_step.py. */
+/** The options of TRL; the names are those of benches/rival/trl/grpo_step.py. */
 export interface TrlSetting {
   readonly vocabSize: number
   /** Prompts as ids, all of one length. */
@@ -48,7 +48,7 @@ export const TUNED_ENVIRONMENT = { MALLOC_MMAP_MAX_: '0', MALLOC_TRIM_THRESHOLD_
 const RIVAL = fileURLToPath(new URL('benches/rival/trl/', ROOT))
 const VENV = fileURLToPath(new URL('.venv/trl/', ROOT))
 
-/** The Python of a virtual environment that holds what rival/trl/requirements.txt names, made now where it is missing; or why there is none. */
+/** The Python of a virtual environment with rival/trl/requirements.txt, made now if it is missing; or the reason why it cannot be made. */
 export function installTrl(): { readonly python: string } | { readonly skipped: string } {
   const asked = spawnSync('python3', ['-c', 'import sys, venv; print(sys.version_info >= (3, 11))'])
   if (asked.status !== 0) return { skipped: 'python3 with its module venv is not installed' }

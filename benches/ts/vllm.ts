@@ -1,4 +1,4 @@
-/** What a request to a vLLM server costs the process that asks: {@link AsyncVLLM} against aiohttp, in processor time; goal 18. */
+/** The client's cost of a request to a vLLM server: {@link AsyncVLLM} against aiohttp, in processor time; goal 18. */
 
 import { fileURLToPath } from 'node:url'
 import { AsyncVLLM, type GenerateRequest } from 'fulmar/policy'
@@ -58,7 +58,7 @@ async function measure(peer: Peer | undefined, skipped: string): Promise<Report>
   }
 }
 
-/** A sample that knows of the processor time of the server, so that it is not taken for somebody else's. */
+/** A sample with the processor time of the server, so that it does not count as another program's. */
 function beside(take: () => Promise<Sample>): () => Promise<Sample> {
   const serverMs = async () => ((await server.ask('time')) as { cpuMs: number }).cpuMs
   return async () => {

@@ -1,5 +1,5 @@
 /**
- * Every golden topic that `npm run conform` knows, one adapter each. A row belongs to the first adapter that matches it.
+ * The golden topics of `npm run conform`, one adapter each. A row belongs to the first adapter that matches it.
  *
  * @typedef {object} Row
  * @property {Record<string, any>} value The row as `JSON.parse` gives it.

@@ -1,5 +1,5 @@
 /**
- * Where the files are that rows name. They lie beside the file of rows; for the copies of rows in `tests/golden`,
+ * The paths of the files that rows name. They are in the folder of the rows; for the copies of rows in `tests/golden`,
  * tokenizers are shared, and templates of other projects are not kept here but may lie in a folder beside the checkout.
  */
 

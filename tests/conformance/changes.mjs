@@ -2,7 +2,7 @@
 
 import { membersOf, pathsOf } from './members.mjs'
 
-/** How near two numbers must be if an adapter does not say otherwise: relative to the largest of its list, and absolute. */
+/** The default tolerance of numbers: relative to the largest of its list, and absolute. */
 const NEAR = { relative: 1e-5, absolute: 1e-6 }
 /** A number is moved by as many times its tolerance. */
 const STEPS = 4
@@ -143,7 +143,7 @@ function walkObject(value, path, offer, near) {
   }
 }
 
-/** Whether numbers are counts, and the largest of them. */
+/** Whether numbers are counts, and the largest number. */
 function scaleOf(list) {
   const numbers = list.flat(Number.POSITIVE_INFINITY).filter((one) => typeof one === 'number')
   return { isWhole: numbers.every(Number.isInteger), largest: Math.max(0, ...numbers.map(Math.abs)) }

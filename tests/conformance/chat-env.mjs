@@ -185,7 +185,7 @@ function thinkingReplace({ content, prompt, output }) {
 
 const SECOND_THOUGHT = 'an answer that is thought over is taken back, whatever follows it'
 
-/** What the original makes of a text: its last answer replaced, and appended to where anything but a prompt would end it. */
+/** The original's result for a text: its last answer replaced, or appended to unless a prompt ends it. */
 function keptAnswer(content, prompt) {
   const eos = '<|im_end|>'
   const matches = [...content.matchAll(/<answer>.*?<\/answer>(?:\s*<\|im_end\|>)?/gs)]
@@ -360,7 +360,7 @@ async function toolAnswers({ content }, transform) {
   return answers.length === 0 ? null : answers
 }
 
-/** What a dictionary lacks of what a row expects; more than that may stand in it. */
+/** The expected entries that a dictionary lacks; it may have more. */
 function dictDifference(place, expected, dict, path = []) {
   for (const [name, value] of Object.entries(expected)) {
     const key = [...path, name]

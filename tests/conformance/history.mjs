@@ -38,7 +38,7 @@ const KINDS = {
   ops,
 }
 
-/** What lies beside the golden file: tokenizers and the templates of other projects. */
+/** The files next to the golden file: tokenizers and the templates of other projects. */
 class Siblings {
   #folder
   #tokenizers = new Map()

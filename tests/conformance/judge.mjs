@@ -5,7 +5,7 @@ import { ADAPTERS } from './adapters.mjs'
 import { membersOf, unknownMember } from './members.mjs'
 import { members } from './raw-json.mjs'
 
-/** Where each decision has its line: `| decision | reason |`. */
+/** The page with a line for each decision: `| decision | reason |`. */
 const DIFFERENCES = new URL('../../docs/differences.md', import.meta.url)
 
 /** The decisions that `docs/differences.md` names. */
@@ -23,12 +23,12 @@ export class Judge {
     this.#folder = folder
   }
 
-  /** The adapter of a row; `undefined` if nothing knows it. */
+  /** The adapter of a row; `undefined` without one. */
   adapterOf(value) {
     return ADAPTERS.find((candidate) => candidate.matches(value))
   }
 
-  /** What became of a row: nothing, a difference, a decision or a skip. `line` is its text, `value` what is judged in its place. */
+  /** The outcome of a row: undefined, a difference, a decision or a skip. `line` is its text, `value` replaces it in the judgement. */
   async judge(line, value = JSON.parse(line)) {
     try {
       const adapter = this.adapterOf(value)
@@ -57,7 +57,7 @@ export class Judge {
   }
 }
 
-/** What an outcome counts as. */
+/** The count to which an outcome adds. */
 export function kindOf(outcome) {
   if (outcome === undefined) return 'passed'
   if (typeof outcome === 'string') return 'failed'

@@ -1,12 +1,12 @@
 /**
- * What rows of losses share: nested lists as columns, and comparisons. Log-probabilities cross as singles, so values of doubles are
+ * Shared code of rows of losses: nested lists as columns, and comparisons. Log-probabilities cross as singles, so values of doubles are
  * compared to a relative 1e-5, as those of singles are: one number with 1e-6 besides, several to the largest of them.
  */
 
 const RELATIVE = 1e-5
 const ABSOLUTE = { one: 1e-6, several: 1e-9 }
 
-/** A number, or one of the strings and words that JSON has no number for. */
+/** A number, or one of the strings and words for numbers that JSON cannot write. */
 export const number = (value) =>
   typeof value === 'boolean' ? Number(value) : value === null ? Number.NaN : +value
 
@@ -17,7 +17,7 @@ export const singles = (value) => Float32Array.from(flat(value))
 
 export const bits = (value) => Uint8Array.from(flat(value))
 
-/** Where sequences of these lengths end. */
+/** Returns the ends of sequences of these lengths. */
 export function offsetsOf(lengths) {
   const offsets = new Uint32Array(lengths.length + 1)
   for (const [at, length] of lengths.entries()) offsets[at + 1] = offsets[at] + length
@@ -41,7 +41,7 @@ export function farther(what, got, wanted, { relative = RELATIVE, absolute, coun
   return at < 0 ? undefined : `${what}[${at}]: got ${left[at]}, expected ${right[at]}`
 }
 
-/** What `body` gives, or the code of what it throws. */
+/** Returns the result of `body`, or the code of its error. */
 export function attempt(body) {
   try {
     return { value: body() }

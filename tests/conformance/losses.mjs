@@ -119,13 +119,13 @@ function torchrl(row) {
   return moves ? decided(OWN_TOKEN, difference) : difference
 }
 
-/** Whether the original gives tokens of shorter sequences the advantages of others: it pads them on the other side. */
+/** Returns whether the original gives tokens of shorter sequences the advantages of others: it pads them on the other side. */
 const movedAdvantage = ({ advantage }, { offsets }) =>
   advantage.some((values) => flat(values).length > 1 && flat(values).length < longest(offsets))
 
 const longest = (offsets) => Math.max(...[...offsets].slice(1).map((end, s) => end - offsets[s]))
 
-/** Whether a ratio lies beyond what the defaults take. */
+/** Returns whether a ratio is beyond the default bounds. */
 const isExtreme = ({ logProb, oldLogProb, mask }) =>
   logProb.some(
     (one, t) => mask[t] === 1 && Math.abs(one - oldLogProb[t]) > 20 && Number.isFinite(oldLogProb[t]),
@@ -157,7 +157,7 @@ function unknownAggregation(row) {
   return decided(NO_NAME, code === 'UNKNOWN_NAME' ? undefined : `must be refused: got ${code}`)
 }
 
-/** Whether a token's ratio stands on none of its bounds. */
+/** Returns whether a token's ratio is on neither of its bounds. */
 function offBounds({ logProb, oldLogProb }, epsilon) {
   const bounds = [1 - epsilon[0], 1 + epsilon.at(-1)]
   return (t) => bounds.every((bound) => Math.abs(Math.exp(logProb[t] - oldLogProb[t]) - bound) > 1e-6)
@@ -201,7 +201,7 @@ function impliedDifference(row, { metrics, gradLogProb }, batch, isOff) {
 const isNear = ({ config }, { logProb, oldLogProb }, t) =>
   !(config.kl_mask_threshold > 0) || (logProb[t] - oldLogProb[t]) ** 2 / 2 <= config.kl_mask_threshold
 
-/** What each token counts: 1, a share of its sequence's mean, or a share of all. */
+/** The weight of each token: 1, a share of its sequence's mean, or a share of all. */
 function weightsOf({ config }, trained, offsets) {
   if (config.aggregation === 'none' || config.reduction === 'none') return trained
   const total = sumOf([...trained])

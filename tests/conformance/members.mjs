@@ -1,5 +1,5 @@
 /**
- * What each member of a row is: an input, an expected value, a refusal, or something that is not compared, with the reason.
+ * The kind of each member of a row: an input, an expected value, an error, or a member that is not compared, with the reason.
  *
  * A path names members with points, `*` for each element of a list: `ops.*.ok`. What stands below a named path belongs to it; a member
  * that no path names is one that the adapter does not know, and the row fails.

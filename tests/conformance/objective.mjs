@@ -276,7 +276,7 @@ function grpoAdvantages(row) {
   )
 }
 
-/** What TRL reports beside its advantages: the rewards that it compares, and their deviation. */
+/** TRL's additional results: the rewards that it compares, and their deviation. */
 function trlRewards(row) {
   const size = row.num_generations
   const columns = row.rewards_per_func.map((rewards) =>

@@ -11,7 +11,7 @@ import { textDifference } from './rendering.mjs'
 
 const CHATML = new Set(['chatml_format', 'qwen'])
 
-/** What each family writes last when it opens an assistant's turn. */
+/** The last text with which each family opens an assistant's turn. */
 const OPENINGS = {
   chatml_format: /<\|im_start\|>assistant\n$/,
   qwen: /<\|im_start\|>assistant\n$/,

@@ -10,11 +10,11 @@ import { changesOf } from './changes.mjs'
 import { kindOf } from './judge.mjs'
 import { reasonFor, UNNOTICED } from './unnoticed.mjs'
 
-/** How many places of a topic are shown. */
+/** The number of places that are shown for a topic. */
 const SHOWN_MAX = 12
-/** How many changes of one row are tried: rows of hundreds of places take turns by the seed. */
+/** The number of changes that are tried in one row; the seed selects them in longer rows. */
 const TRIED_MAX = 40
-/** How much of all changes may go unnoticed for a reason, and from how many on that is a measure. */
+/** The largest share of changes that may go unnoticed for a reason, and the least number of changes for this check. */
 const SHARE_MAX = 0.01
 const MEASURED_MIN = 10_000
 

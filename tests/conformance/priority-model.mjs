@@ -52,7 +52,7 @@ export class PriorityModel {
     return Math.max(leaf ** (1 / this.#alpha) - this.eps, 0)
   }
 
-  /** Sets priorities, one for all or one each; rows below 0 are none. */
+  /** Sets priorities, one for all or one each; rows below 0 are ignored. */
   set(rows, given) {
     const pairs = rows.map((row, at) => [row, typeof given === 'number' ? given : given[at]])
     const held = pairs.filter(([row]) => row >= 0)

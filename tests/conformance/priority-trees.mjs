@@ -157,7 +157,7 @@ const OPS = {
   },
 }
 
-/** Whether the leaves reach `x` within rounding at both rows. */
+/** Returns whether the leaves reach `x` within rounding at both rows. */
 function isTie(leaves, x, row, other) {
   const through = (last) => leaves.slice(0, last + 1).reduce((sum, leaf) => sum + leaf, 0)
   const [first, last] = [through(Math.min(row, other)), through(Math.max(row, other) - 1)]

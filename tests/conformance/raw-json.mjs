@@ -22,7 +22,7 @@ function skipSpace(text, start) {
   return at
 }
 
-/** Where the value that starts at `start` ends. */
+/** Returns the end of the value that starts at `start`. */
 function endOfValue(text, start) {
   let depth = 0
   let at = start

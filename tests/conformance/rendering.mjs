@@ -49,7 +49,7 @@ function codePointSpans({ text, assistantSpans }) {
   return Array.from({ length: edges.length / 2 }, (_, index) => edges.slice(2 * index, 2 * index + 2))
 }
 
-/** Where two texts part, with some of each. */
+/** Returns the first difference of two texts, with some of each. */
 export function textDifference(expected, got) {
   if (typeof expected !== 'string') return `expected ${JSON.stringify(expected)}, got ${quote(got)}`
   let at = 0

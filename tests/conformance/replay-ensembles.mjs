@@ -227,7 +227,7 @@ function ofHindsight(row) {
   return count > 0 ? decided(GOAL) : undefined
 }
 
-/** What the original makes of the same draws: goals are what held before their source step, and a truncated episode has not ended. */
+/** The original's result for the same draws: goals are the state before their source step, and a truncated episode has not ended. */
 function hindsightDiffers(row, buffer) {
   const {
     her_ratio: ratio,

@@ -26,7 +26,7 @@ export function dictIn({ $td: batchSize, k: entries }) {
 
 /** A key as the rows write it. */
 export const keyIn = (key) => key?.$tuple ?? key
-/** Whether an index is a key. */
+/** Returns whether an index is a key. */
 export const isKey = (index) =>
   typeof index === 'string' || (index?.$tuple ?? index)?.every?.((name) => typeof name === 'string') === true
 
@@ -46,7 +46,7 @@ export const elementsOf = (tensor) => Array.from(tensor.data, (element) => Numbe
 /** Nothing if all numbers are near, else which is not. */
 export function far(what, got, want, relative = 1e-5, absolute = 1e-12) {
   if (got.length !== want.length) return `${what}: got ${got.length} numbers, expected ${want.length}`
-  // What is no number is near itself alone.
+  // A value that is not a number must be equal.
   const isNear = (one, other) =>
     Object.is(one, other) || Math.abs(one - other) <= relative * Math.abs(other) + absolute
   const at = got.findIndex((one, at) => !isNear(one, want[at]))
@@ -78,7 +78,7 @@ export function misdrawn(draws, probabilities) {
   return freedom > 0 && chiSquare >= quantile ? `chi-square ${chiSquare} of ${freedom}: ${counts}` : undefined
 }
 
-/** What a call gives, or its failure; anything but an error of Fulmar goes through. */
+/** Returns the result of a call, or Fulmar's error; other errors are thrown. */
 export function attempt(run) {
   try {
     return { value: run() }

@@ -170,7 +170,7 @@ function ofPriorities(row) {
   )
 }
 
-/** What the original keeps of priorities that are no numbers: it fails at the next draw. */
+/** The original keeps priorities that are not numbers, and fails at the next draw. */
 function undefinedLeaves(
   { args, leaves, p_sum: sum, p_min: least, default_priority: largest, error },
   given,
@@ -219,7 +219,7 @@ function ofEpochs({ args, calls }) {
       const before = buffer.length
       buffer.extend(rowsOf(call.n))
       seen = []
-      // A write to a full ring goes on with the epoch.
+      // A write to a full ring continues the epoch.
       if (buffer.length !== before) left = buffer.length
       if (buffer.length !== call.len) return `call ${at}: the length is ${buffer.length}`
       continue
@@ -244,7 +244,7 @@ function ofEpochs({ args, calls }) {
   return undefined
 }
 
-/** What is left of an epoch after a call, and which rows a whole one had. */
+/** The rest of an epoch after a call, and the rows of a whole epoch. */
 function leftDiffers(call, seen, left, { length, dropLast }) {
   const { batch_size: count, ran_out: ranOut } = call
   // With rows in random order, those that an epoch leaves out are chance.
@@ -330,7 +330,7 @@ function ofConsumed({ args, ops, error }) {
 }
 
 /**
- * Rules that follow from the number of free rows alone: a write begins with free rows, in any order, and goes on at the cursor.
+ * Rules that follow from the number of free rows alone: a write first fills free rows, in any order, and then continues at the cursor.
  */
 function consumedDiffers({ capacity, written, max_sample_count: maxCount }, ops) {
   let [contents, size, cursor] = [range(written), written, written % capacity]

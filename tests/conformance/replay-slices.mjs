@@ -151,7 +151,7 @@ function optionsOf({ sampler }) {
     strictLength,
     padOutput,
     span: spans?.map((one) => (typeof one === 'number' && one <= 0 ? false : one)),
-    // Without a key of ends, items are told apart by their ids, as they are there.
+    // Without a key of ends, items are distinguished by their ids, as in the original.
     trajKey: trajKey ?? (ends ? undefined : 'episode'),
     endKeys: ends,
     fragmented: sampler.fragmented,
@@ -217,7 +217,7 @@ function fragmentsDiffer({ capacity, writes, cursor, slices, runs }, { sliceLen,
 const SPAN = 'a span on the right cuts off as many steps as it says'
 const NAMED_KEY = 'a key that is named is stored'
 
-/** Where trajectories begin and end in a golden storage, as the product finds them. */
+/** The first and last rows of trajectories in a golden storage, as Fulmar finds them. */
 function trajectoriesIn({ len, capacity, cursor = 0, ...columns }, options) {
   const ends = options.endKeys?.map((key) => columns[[key].flat().join('.')])
   if (ends?.includes(undefined)) return undefined
@@ -453,7 +453,7 @@ function ofEpochs({ sampler, writes, storage, calls, lengths, num_slices_per_cal
   const buffer = bufferOf(new SliceSamplerWithoutReplacement(options), storage.capacity)
   const next = [0]
   const write = ({ episode: id, len }) => {
-    // Episodes are told apart by when they were written, as their ids come again.
+    // Episodes are distinguished by when they were written, as their ids recur.
     buffer.extend(episode({ episode: id, len }).set('nth', whole(Array(len).fill(next[0]++))))
   }
   for (const one of writes) write(one)
@@ -518,7 +518,7 @@ function heldBy(buffer) {
   }))
 }
 
-/** What a call of the original says of itself: which trajectories are left, and how many rows those that it took have. */
+/** The recorded state of a call of the original: the remaining trajectories, and the number of rows of those that it took. */
 function callDiffers(call, held, seen, { sliceLen, strictLength = true, dropLast, perCall }) {
   const { trajectories, episodes_sorted: ids, rows, remaining, ran_out: ranOut } = call
   if (new Set(seen).size !== seen.length || seen.some((one) => held[one] === undefined))
@@ -759,7 +759,7 @@ function flatAnchor(info, width) {
     : range(tensor.shape[0]).map((at) => values[at * 2] * width + values[at * 2 + 1])
 }
 
-/** Where slices are flagged; null there is null here. */
+/** The key of the flags of slices; null there is null here. */
 function flagsIn({ truncated_key: truncatedKey, init_key: initKey }) {
   return {
     ...given({ truncatedKey: keyIn(truncatedKey), initKey: keyIn(initKey) }),
@@ -815,7 +815,7 @@ function ofFlags({ sampler, storage, slice_len: sliceLen, num, ok }) {
   return from === want.batchSize[0] ? undefined : `${want.batchSize} rows`
 }
 
-/** What the sampler says of rows stands beside the items; a mask of all is not said. */
+/** The sampler's entries for rows, next to the items; a mask of all rows is left out. */
 function flagsDiffer({ items, info }, expected, rows) {
   const mask = info.get(['collector', 'mask'])
   const keys = [

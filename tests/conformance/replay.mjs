@@ -1,7 +1,7 @@
 /**
  * Plays the operations of a replay buffer and compares, after each, what the row shows with a model of the original (`replay-model.mjs`), and
  * what Fulmar answers and holds with the row: or, where Fulmar differs on purpose, with what the decision implies. Behind a decision Fulmar's
- * buffer is brought to where the original's stands, and the row goes on.
+ * buffer is set to the original's state, and the row continues.
  */
 
 import { isDeepStrictEqual } from 'node:util'
@@ -93,7 +93,7 @@ const CLASSES = {
   ],
 }
 
-/** A class of a row that nothing here knows. */
+/** A class of a row without an adapter. */
 function strangeClass({ buffer, storage, sampler, writer }) {
   const named = { buffer, storage: storage.cls, sampler: sampler?.cls, writer: writer?.cls }
   return Object.entries(named).find(([part, name]) => name !== undefined && !CLASSES[part].includes(name))
@@ -131,7 +131,7 @@ export function played(row) {
   return { outcome: rules ? decided(rules) : undefined, compared: ops.length }
 }
 
-/** What is refused there when a buffer is made, and works here. */
+/** Options that the original refuses when a buffer is made, and Fulmar accepts. */
 function takenHere({ sampler, storage }) {
   if (sampler?.drop_last) return decided('epochs without a last batch are cut by the size of each draw')
   return storage.ndim === 2 ? decided('lanes are ranked together') : 'the buffer must be refused'

@@ -72,7 +72,7 @@ function mathMatch({ predicted, reference, output, normalized }) {
 function countdown({ expression, target, numbers, output }) {
   const got = isCountdownSolution(expression, { target, numbers })
   if (!/\*\*|\/\//.test(expression)) return same(got, output)
-  // The original evaluates the text as a program; JavaScript knows powers, and has no whole division.
+  // The original evaluates the text as a program; JavaScript has powers, but no integer division.
   const isKnown = /^[\d+\-*/(). ]+$/.test(expression) && !expression.includes('//')
   const used = expression.match(/\d+/g).map(Number)
   const isUsed = same(used.toSorted(), numbers.toSorted()) === undefined

@@ -98,7 +98,7 @@ function columnDiffers(got, want) {
 }
 
 function constant(row) {
-  // A model of one's own holds no coefficient here, so there is none that could lack it.
+  // A user's model has no coefficient here, so it cannot lack one.
   if (row.kl_coef === undefined) return row.error ? undefined : 'the original fails'
   const controller = new ConstantKLController({ klCoef: row.kl_coef })
   const returns = row.returns.map(() => controller.update([1]))
@@ -125,7 +125,7 @@ function adaptive(row) {
     horizon: row.horizon,
   })
   for (const [at, { kl_values: values, coef }] of row.steps.entries()) {
-    // The original is told penalties: divergences times less the coefficient.
+    // The original takes penalties: divergences times minus the coefficient.
     const divergences = flat(values).map((one) => -one / controller.coefficient)
     const difference = farther('coefficient', controller.update(divergences), coef)
     if (difference) return `step ${at}: ${difference}`

@@ -2,7 +2,7 @@
  * Compares Fulmar with golden rows: `node tests/conformance/run.mjs FILE.jsonl...`, which `npm run conform` starts.
  *
  * A file's topic is what its rows' schema says. Prints `FILE: N passed, N failed` and the first differences; exit status
- * 1 if a row failed, if a file holds none, or if nothing knows its schema. With `--perturb` it tries the comparison itself, see
+ * 1 if a row failed, if a file has no rows, or if its schema has no adapter. With `--perturb` it tries the comparison itself, see
  * `perturb.mjs`.
  */
 
@@ -12,7 +12,7 @@ import { parseArgs } from 'node:util'
 import { Judge, kindOf } from './judge.mjs'
 import { perturb } from './perturb.mjs'
 
-/** How many differences of a file are shown. */
+/** The number of differences that are shown for a file. */
 const SHOWN_MAX = 5
 
 const { values, positionals } = parseArgs({
@@ -62,7 +62,7 @@ function report(path, { passed, failed, byDecision, skipped }, notes, difference
   const isEmpty = passed + failed + byDecision + skipped === 0
   const rest = `${byDecision ? `, ${byDecision} by decision` : ''}${skipped ? `, ${skipped} skipped` : ''}`
   const lines = [`${path}: ${passed} passed, ${failed} failed${rest}`]
-  if (isEmpty) lines.push('  the file must hold a row: got none')
+  if (isEmpty) lines.push('  the file must hold at least one row: got 0')
   for (const [text, count] of notes) lines.push(`  ${count} ${text}`)
   lines.push(...differences.slice(0, SHOWN_MAX))
   if (differences.length > SHOWN_MAX) lines.push(`  and ${differences.length - SHOWN_MAX} more`)

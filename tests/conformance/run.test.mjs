@@ -1,4 +1,4 @@
-/** What `npm run conform` promises: a line a file, decisions and skips apart, exit status 1 for any difference. */
+/** Tests of `npm run conform`: a line per file, decisions and skips counted separately, exit status 1 for any difference. */
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
@@ -553,7 +553,7 @@ test('a file that holds no row, unknown rows or no JSON fails', () => {
   for (const path of paths) assert.equal(conform(path).status, 1, path)
   assert.match(
     conform(...paths).stdout,
-    /the file must hold a row: got none\n.*\n.*no adapter knows a row of colour/,
+    /the file must hold at least one row: got 0\n.*\n.*no adapter knows a row of colour/,
   )
 })
 

@@ -6,7 +6,7 @@ export const fractionIn = (text) => String(text).split('/').map(BigInt)
 const plus = ([a, b], [c, d]) => [a * d + c * b, b * d]
 const times = ([a, b], [c, d]) => [a * c, b * d]
 
-/** Whether two fractions are the same number. */
+/** Returns whether two fractions are the same number. */
 export const isSameFraction = ([a, b = 1n], [c, d = 1n]) => a * d === c * b
 
 /**
@@ -21,7 +21,7 @@ export function slicesOf(
   const all = strictLength ? trajectories.filter(({ length }) => length >= sliceLen) : trajectories
   if (all.length === 0) return undefined
   const isCut = isShort && !strictLength
-  // Of slices of several lengths no number can be said to be less than all.
+  // With slices of several lengths, no number is certainly less than all.
   if (isCut && span.some((one) => typeof one === 'number' && one > 0)) return undefined
   const slices = new Map()
   for (const { start, length } of all) {

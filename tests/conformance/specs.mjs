@@ -156,7 +156,7 @@ function refusedBuild(build) {
   return undefined
 }
 
-/** What became of every question of a row: nothing where the answer is as expected. */
+/** The outcome of every question of a row: undefined if the answer is as expected. */
 export function answersOf({ build, spec: described, ops = [] }, spec = built(build)) {
   return questioned(described, ops, build, (op) => answer(spec, op, build))
 }
@@ -327,7 +327,7 @@ function ofDraw(spec, { shape, ok }, build) {
   return truthOf(said.is_in) ? undefined : decided('a draw is in the domain')
 }
 
-/** What the original draws lies in our domain. */
+/** Checks that the original's draws are in our domain. */
 function ofSupport(spec, { ok }) {
   if (ok === undefined || ok === 'skipped') return undefined
   if (!Array.isArray(ok)) return `no list of values: ${show(ok)}`
@@ -673,7 +673,7 @@ function leafOf(build) {
   return new CLASSES[isFloatDiscrete(build) ? 'Bounded' : build.cls](...Object.values(own), options)
 }
 
-/** What the original calls discrete but gives a float dtype. */
+/** Specs that the original calls discrete but gives a float dtype. */
 const isFloatDiscrete = ({ cls, kwargs }) => cls === 'BoundedDiscrete' && kwargs.dtype === undefined
 
 function argument(build, at, name) {
@@ -743,7 +743,7 @@ function equalTo(got, want, isAnyDtype) {
   return same(isSame(got, want, isAnyDtype), got)
 }
 
-/** Whether two dtypes may stand for one another: by a rule for both, all or only the same. */
+/** Returns whether two dtypes are interchangeable: by a rule for both, all or only the same. */
 const isDtype = (rule, ours, theirs) =>
   typeof rule === 'function' ? theirs !== undefined && rule([ours, theirs]) : rule || ours === theirs
 

@@ -166,7 +166,7 @@ function ofArchive(row, path) {
   return error?.message ?? loadedDiffers(row, value)
 }
 
-/** What the directory at the end of a ZIP archive says: name, length, method and place. */
+/** The entries of the directory at the end of a ZIP archive: name, length, method and offset. */
 function localMembers(bytes) {
   const members = []
   let at = bytes.indexOf(Buffer.from([0x50, 0x4b, 0x01, 0x02]))

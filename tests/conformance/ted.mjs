@@ -83,7 +83,7 @@ function comesBack({ to }, form, steps) {
   return again.equals(form) ? undefined : 'the nested form must come back from a file'
 }
 
-/** What the original says came back of each leaf: whether it was equal, and all of it where some was not. */
+/** The original's result for each leaf: whether it was equal, and all of it if not. */
 function backDiffers({ data }, { back, back_equal: equal, converted, ...rest }) {
   const other = Object.keys(rest)[0]
   if (other || typeof converted !== 'object' || converted === null) return `${other} is not known`

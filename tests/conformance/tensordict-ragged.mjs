@@ -1,10 +1,10 @@
-/** What rows of stacks that were not made ask of `LazyStack`; each topic is one call. */
+/** Rows of lazy stacks, for `LazyStack`; each topic is one call. */
 
 import { Tensor } from 'fulmar'
 
 const padded = (options) => (stack) => stack.get('a', { asPaddedTensor: true, ...options })
 
-/** What an operation makes of a stack. */
+/** Applies an operation to a stack. */
 export const RAGGED = {
   ragged_keys: (stack) => stack.keys(),
   ragged_batch_size: (stack) => stack.batchSize,

@@ -22,7 +22,7 @@ import { RAGGED } from './tensordict-ragged.mjs'
 
 const ARRAYS = { float64: Float64Array, float32: Float32Array, int32: Int32Array, int64: BigInt64Array }
 
-/** What an operation makes of a dictionary and the row's arguments. */
+/** Applies an operation to a dictionary and the row's arguments. */
 const MAKES = {
   construct: (_, { source, batch_size: sizes }) => filled(source.$dict, sizes ?? []),
   getitem_key: (dict, { key }) => {
@@ -257,7 +257,7 @@ const isItself = ({ ok }) => (ok?.$same ? undefined : 'the original gives the di
 const unchanged = (row, { dict }) => differenceOf(plain(dict), wanted(row.input))
 
 /**
- * Where Fulmar differs on purpose: `theirs` is the first difference of a row from what the original's way gives, `ours` that of our answer
+ * Intended differences: `theirs` is the first difference of a row from the result of the original's rule, `ours` that of our answer
  * from what the rule implies.
  */
 const RULES = [
@@ -481,7 +481,7 @@ function refusedOrNew({ topic, args, input }, { value, error }) {
   return error === undefined ? differenceOf(plain(value), plain(dictOf(input).unsqueeze(0))) : undefined
 }
 
-/** Whether a key leads on from a tensor. */
+/** Returns whether a key goes through a tensor. */
 function isBelowTensor(input, path) {
   let entry = input
   for (const name of path) {
@@ -497,7 +497,7 @@ function filledAt(tensor, index, number) {
   return TensorDict.from({ x: tensor }, { batchSize }).clone().fillAt(indexOf(index), number).tensor('x')
 }
 
-/** What the original does with a number: written to all leaves, JSON values too, or to some of them before it fails. */
+/** The original's treatment of a number: written to all leaves, JSON values too, or to some of them before it fails. */
 function numberWritten({ input, args, ok, error, input_after: after }, { dict }) {
   if (error === undefined && ok !== null) return 'a statement has no value'
   const leaves = dict.leafKeys()
@@ -568,7 +568,7 @@ const entryCounted = (entry, sizes, counted) =>
       ? { ...entry, b: entry.b.map((length, dim) => (length === -1 ? sizes[dim] : length)) }
       : entry
 
-/** What the original makes of a stack along a dimension that is not there: leaves stacked behind their last one, and nested sizes with them. */
+/** The original's stack along a missing dimension: leaves are stacked after their last one, and nested sizes with them. */
 function stackedLast(items, depth = 0) {
   const [first] = items
   if (first.$t) {
@@ -790,7 +790,7 @@ function given(value, batchSize) {
   return typeof value === 'number' ? Tensor.from([value], { shape: [] }) : entryOf(value, batchSize)
 }
 
-/** What Python makes of a value: of numbers, bools and lists of numbers a tensor. */
+/** Python's conversion of a value: numbers, bools and lists of numbers become a tensor. */
 function entryOf(value, batchSize) {
   if (value?.$t ?? value?.$np) return tensorOf(value)
   if (value?.$td) return dictOf(value)

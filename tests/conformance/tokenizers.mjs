@@ -72,7 +72,7 @@ function decodedDifference(expected, tokenizer, ids, skipSpecial) {
   return decoded === expected ? undefined : textDifference(expected, decoded)
 }
 
-/** What each id gave, up to the one that a stream refuses because it changes text that was given. */
+/** The text of each id, up to the one that a stream refuses because it changes earlier text. */
 function streamDifference(row, tokenizer) {
   const { ids, decoded, stream_chunks: chunks, stream_error: error, skip_special_tokens: skipSpecial } = row
   if (!error && chunks.length !== ids.length) return `${chunks.length} stream_chunks of ${ids.length} ids`

@@ -21,7 +21,7 @@ export const tensor = (t, s, d) => ({ t, s, d })
 export const read = ({ $t, $np, s, d }) => tensor($t ?? $np, s, d.map(Number))
 export const filled = (t, s, value) => tensor(t, s, new Array(sizeOf(s)).fill(value))
 
-/** A tensor as rows have it: truths of bools, and texts for what JSON has no number for. */
+/** A tensor in the form of rows: booleans of bools, and texts for numbers that JSON cannot write. */
 export function written({ t, s, d }, name = '$t') {
   const element = (one) => (t === 'bool' ? one !== 0 : Number.isFinite(one) ? one + 0 : String(one))
   return { [name]: t, s, d: d.map(element) }

@@ -1,5 +1,5 @@
 /**
- * What TorchRL's GRPOLoss, DAPO and CISPOLoss compute, with its padding and its means over every position: the other side of each decision.
+ * The values of TorchRL's GRPOLoss, DAPO and CISPOLoss, with its padding and its means over every position: the other side of each decision.
  * A row must hold these values, so that nothing in it can be another and still count as a departure.
  */
 
@@ -88,7 +88,7 @@ function effective(logRatios) {
   return one ** 2 / two / logRatios.length
 }
 
-/** How tokens become one value: as they are, a mean over prompts of means, or one mean, which alone knows the collector's mask. */
+/** The reduction of tokens to one value: none, a mean over prompts of means, or one mean, which alone uses the collector's mask. */
 function aggregation({ config, collector_mask: collector }, trained, width, count) {
   const counts = (s) => Math.max(sum(trained.slice(s * width, (s + 1) * width).map(Number)), 1)
   const isCollected = collector ? flat(collector).map((bit) => bit === 1) : trained.map(() => true)

@@ -174,7 +174,7 @@ function placesDiffer({ ok, len, expected }, before, contents, time) {
   return isIndex ? undefined : `the index is ${JSON.stringify(index)}`
 }
 
-/** Writes, each through a new transform that goes on where the one before was saved. */
+/** Writes, each through a new transform that restores the state of the one before. */
 function ofWrites(row) {
   const build = () => new MultiStepTransform({ ...stepsOf(row), legacyDone: true })
   const made = attempt(build)
@@ -370,7 +370,7 @@ function optionIn(value) {
 
 const camel = (name) => (name === 'N' ? 'n' : name.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase()))
 
-/** What differs in keys, shapes, dtypes, or elements by more than `tolerance`. */
+/** The differences in keys, shapes, dtypes, or elements by more than `tolerance`. */
 function compared(got, want, tolerance = 1e-6) {
   const keysOf = (dict) =>
     JSON.stringify([dict.batchSize, dict.names, dict.nestedKeys().map(nodeIn(dict)).sort()])

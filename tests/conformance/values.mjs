@@ -87,7 +87,7 @@ function ofEstimate({ topic, args, ok }) {
   return far.includes(undefined) ? decided(ROUNDED) : difference
 }
 
-/** What of the factors is a single there: each, or one of them, or gamma and the product of both. */
+/** The factors that are singles there: each, or one of them, or gamma and the product of both. */
 function roundedFactors({ gamma, lmbda }) {
   if (typeof gamma !== 'number') return []
   const single = Math.fround(gamma)

@@ -1,4 +1,4 @@
-//! What the programs of this folder share: how they answer a bench.
+//! Shared code of the programs of this folder: their answers to a bench.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Answers with one line.
 ///
 /// # Errors
-/// `Malformed` if nobody reads it.
+/// `Malformed` if the reader is closed.
 pub fn say(line: &Value) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(broken)

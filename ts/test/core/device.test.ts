@@ -135,7 +135,7 @@ describe.runIf(canTry)('gpus, with a driver made for the test', () => {
     })
     expect(said({ count: 0 })).toEqual({
       code,
-      message: "a GPU must be visible to NVIDIA's driver: got none",
+      message: "a GPU must be visible to NVIDIA's driver: it shows 0",
     })
     expect(said({ init: 999 })).toMatchObject({
       code,

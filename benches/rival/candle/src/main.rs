@@ -27,7 +27,7 @@ enum Request {
 }
 
 fn main() -> Result<()> {
-    let folder = std::env::args().nth(1).ok_or("the first argument must be a folder: got none")?;
+    let folder = std::env::args().nth(1).ok_or("the first argument must be a folder")?;
     let engine = Engine::load(Path::new(&folder))?;
     let threads = candle_core::utils::get_num_threads();
     say(&json!({ "versions": { "candle": "0.11.1" }, "threads": threads }))?;

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> Result<()> {
-    let folder = std::env::args().nth(1).ok_or("the first argument must be a folder: got none")?;
+    let folder = std::env::args().nth(1).ok_or("the first argument must be a folder")?;
     let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}"));
     let corpus: Vec<serde_json::Value> = serde_json::from_str(&read("corpus.json")?)?;
     let template = read("template.jinja")?;

@@ -22,7 +22,7 @@ use serde_json::json;
 const GROUP: usize = 8;
 const GAMMA: f64 = 0.99;
 const LAMBDA: f64 = 0.95;
-/// Every so many values of an answer are told.
+/// One of so many values of an answer is reported.
 const STRIDE: usize = 997;
 
 fn main() -> Result<()> {
@@ -47,7 +47,7 @@ fn main() -> Result<()> {
 
 struct Inputs {
     logits: Vec<f32>,
-    /// What a pass overwrites.
+    /// The buffers that a pass overwrites.
     scratch: Vec<f32>,
     ids: Vec<u32>,
     rewards: Vec<f64>,
@@ -189,7 +189,7 @@ fn estimate_of(estimate: &str, steps: &Steps) -> Result<(Duration, Vec<f64>)> {
     }
 }
 
-/// What `work` took, and what is told of what it gave.
+/// Runs `work`; returns its time and a sample of its result.
 fn timed<R>(
     work: impl FnOnce() -> Result<R>,
     tell: impl FnOnce(R) -> Vec<f64>,

@@ -103,7 +103,7 @@ fn timed(groups: usize, mut write: impl FnMut() -> Result<Instant>) -> Result<Ti
     Ok(Times { seconds: start.elapsed().as_secs_f64(), commits_ms })
 }
 
-/// How many of the last pass's records are not what was written.
+/// Returns the number of records of the last pass that differ from those written.
 fn count_wrong(store: &Store, bytes: &[u8]) -> Result<usize> {
     let records: Vec<&[u8]> = bytes.chunks(RECORD_BYTES).collect();
     let (mut wrong, mut got) = (0, Vec::new());
