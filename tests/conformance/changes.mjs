@@ -143,7 +143,7 @@ function walkObject(value, path, offer, near) {
   }
 }
 
-/** Whether numbers are counts, and the largest number. */
+/** Returns whether numbers are counts, and the largest number. */
 function scaleOf(list) {
   const numbers = list.flat(Number.POSITIVE_INFINITY).filter((one) => typeof one === 'number')
   return { isWhole: numbers.every(Number.isInteger), largest: Math.max(0, ...numbers.map(Math.abs)) }

@@ -21,7 +21,7 @@ export function slicesOf(
   const all = strictLength ? trajectories.filter(({ length }) => length >= sliceLen) : trajectories
   if (all.length === 0) return undefined
   const isCut = isShort && !strictLength
-  // With slices of several lengths, no number is certainly less than all.
+  // With slices of several lengths, a number less than all of them cannot be given.
   if (isCut && span.some((one) => typeof one === 'number' && one > 0)) return undefined
   const slices = new Map()
   for (const { start, length } of all) {
