@@ -1,6 +1,29 @@
 //! Post-training reinforcement learning for language models: one crate over all of Fulmar.
 //!
 //! Each module is one crate of the workspace and one feature of this one.
+//!
+//! ```
+//! use fulmar::model::{AdamWOptions, Decoder, DecoderConfig, Optimizer, Request, SamplingParams, TokenBatch, generate};
+//!
+//! let config = DecoderConfig::from_json(r#"{
+//!     "model_type": "qwen2", "vocab_size": 7, "hidden_size": 8, "intermediate_size": 16,
+//!     "num_hidden_layers": 1, "num_attention_heads": 2
+//! }"#)?;
+//! let mut decoder = Decoder::new(config, 42)?;
+//! let drawn = generate(&decoder, &[Request { prompt_ids: &[1, 2], seed: 7 }], &SamplingParams::default())?;
+//! let ids = [&[1, 2][..], &drawn[0].ids].concat();
+//! let mask: Vec<u8> = (0..ids.len()).map(|place| u8::from(place >= 2)).collect();
+//! let batch = TokenBatch { ids: &ids, offsets: &[0, ids.len() as u32], mask: &mask, ..Default::default() };
+//! let scores = decoder.forward(&batch)?;
+//! assert_eq!(scores.log_prob[2..], drawn[0].log_prob); // the sampler's bits are the trainer's
+//! let gradient: Vec<f32> = mask.iter().map(|trained| -f32::from(*trained)).collect();
+//! decoder.backward(&gradient, None)?;
+//! Optimizer::new(&decoder, AdamWOptions::default())?.step(&mut decoder, Some(1e-2), Some(1.0))?;
+//! assert!(decoder.score(&batch)?.log_prob.iter().sum::<f32>() > scores.log_prob.iter().sum::<f32>());
+//! # Ok::<(), fulmar::core::Error>(())
+//! ```
+//!
+//! The examples of this crate train a decoder with GRPO, score rollouts and keep a buffer on disk.
 
 #[cfg(feature = "chat")]
 pub use fulmar_chat as chat;
