@@ -383,7 +383,7 @@ impl Decoder {
     /// let batch = TokenBatch { ids: &[1, 2], offsets: &[0, 2], mask: &[0, 1], ..Default::default() };
     /// let before = decoder.score(&batch)?;
     /// decoder.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 0)?;
-    /// ... steps of an optimizer ...
+    /// // ... steps of an optimizer ...
     /// assert_eq!(decoder.score_base(&batch)?, before);
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```

@@ -289,7 +289,7 @@ impl Store {
     /// let mut store = Store::open(disk.clone(), &StoreOptions::new(4))?;
     /// store.append(&[b"one", b"two"])?;
     /// store.close()?;
-    /// Past the group that began the log: a header and two entries, then the records.
+    /// // Past the group that began the log: a header and two entries, then the records.
     /// disk.damage("seg-000000", 64 + 64 + 2 * 16, 1)?;
     /// let store = Store::open(disk, &StoreOptions::new(4))?;
     /// assert_eq!((store.damaged_slots()?, store.read(1)?), (vec![0], b"two".to_vec()));

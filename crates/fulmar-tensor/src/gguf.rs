@@ -51,7 +51,7 @@ impl<'a> File<'a> {
     /// # Examples
     /// ```
     /// use fulmar_tensor::gguf::File;
-    /// Version 3, no tensors, one key: the text "a" under "k".
+    /// // Version 3, no tensors, one key: the text "a" under "k".
     /// let bytes = b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0k\x08\0\0\0\x01\0\0\0\0\0\0\0a";
     /// assert_eq!(File::read(bytes)?.metadata["k"], "a");
     /// assert!(File::read(b"GGUF\x03\0\0\0").is_err());

@@ -24,7 +24,7 @@ impl Decoder {
     /// let batch = TokenBatch { ids: &[1, 2], offsets: &[0, 2], mask: &[0, 1], ..Default::default() };
     /// let (scores, squares) = decoder.forward_with_squares(&batch)?;
     /// assert!(squares[0] == 0.0 && squares[1] >= -5_f32.ln() && squares[1] < 0.0);
-    /// More than the square of one of them.
+    /// // More than the square of one of them.
     /// assert!(squares[1] > 2.0 * scores.log_prob[1]);
     /// decoder.backward(&[0.0, -1.0], None)?;
     /// # Ok::<(), fulmar_core::Error>(())
