@@ -1,22 +1,22 @@
-/** What is built and what this machine offers. */
+/** Description of the compiled core and of this machine's processor. */
 
 import { raw } from '../native/index.js'
 import { call } from './error.js'
 
-/** The answer of {@link describeBuild}. */
+/** Result of {@link describeBuild}. */
 export interface BuildDescription {
   /** The version of the compiled core. */
   readonly version: string
-  /** Which build of the core answers. */
+  /** The build that is loaded. */
   readonly backend: 'native' | 'wasm'
-  /** The vector instruction sets that the core may use on this processor, the plain one first. */
+  /** Vector instruction sets that the core may use on this processor, the scalar one first. */
   readonly lanes: readonly string[]
-  /** How many threads the core may use. */
+  /** Number of threads that the core may use. */
   readonly threads: number
 }
 
 /**
- * Asks the compiled core what it is.
+ * Describes the compiled core that is loaded.
  *
  * @example
  * ```ts

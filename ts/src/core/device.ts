@@ -1,35 +1,39 @@
-/** Where weights lie and sums run. */
+/** Devices: memory of tensors and weights, and the processor that computes on them. */
 
 import { raw } from '../native/index.js'
 import { call } from './error.js'
 
-/** A device by its name: `cuda` is the first GPU, `auto` a GPU where one can be used and the CPU elsewhere. */
+/** Name of a device: `cuda` is the first GPU; `auto` is a GPU if one can be used, else the CPU. */
 export type DeviceName = 'auto' | 'cpu' | 'cuda' | `cuda:${number}`
 
-/** A device that is there. */
+/** Name of a device that was resolved: never `auto`. */
 export type PlacedDevice = Exclude<DeviceName, 'auto'>
 
-/** An option of what runs on a device, or lies there. */
+/** Option of everything that computes or is stored on a device. */
 export interface OnDevice {
-  /** Where: see {@link DeviceName}. A GPU that cannot be used is refused with `UNAVAILABLE` and the reason. @default 'cpu' */
+  /**
+   * The device: see {@link DeviceName}. Throws `UNAVAILABLE` with the reason for a GPU that cannot be used.
+   * @default 'cpu'
+   */
   readonly device?: DeviceName
 }
 
-/** A GPU that NVIDIA's driver shows. */
+/** A GPU that NVIDIA's driver reports. */
 export interface Gpu {
-  /** The number that CUDA gives it. */
+  /** Its CUDA device index. */
   readonly ordinal: number
-  /** Such as `NVIDIA H100 80GB HBM3`. */
+  /** Its name, such as `NVIDIA H100 80GB HBM3`. */
   readonly name: string
-  /** Bytes of its memory. */
+  /** Size of its memory in bytes. */
   readonly memoryBytes: number
-  /** What it can compute, such as `9.0`. */
+  /** Its CUDA compute capability, such as `9.0`. */
   readonly computeCapability: string
 }
 
 /**
- * The GPUs of this machine.
- * @throws {FulmarError} `UNAVAILABLE` with what is lacking: a build with CUDA, NVIDIA's driver, one new enough, a GPU.
+ * Returns the GPUs of this machine.
+ * @throws {FulmarError} `UNAVAILABLE` with what is missing: a build with
+ * CUDA, NVIDIA's driver, a recent driver, or a GPU.
  *
  * @example
  * ```ts
@@ -48,8 +52,9 @@ export function gpus(): readonly Gpu[] {
 }
 
 /**
- * The device that a name stands for on this machine. There are no kernels for GPUs yet, so `auto` is the CPU everywhere.
- * @throws {FulmarError} `UNAVAILABLE` for a GPU, with what is lacking; `UNKNOWN_NAME` for what names no device.
+ * Resolves a device name on this machine. There are no kernels for GPUs yet, so `auto` always gives the CPU.
+ * @throws {FulmarError} `UNAVAILABLE` for a GPU, with what is missing; `UNKNOWN_NAME` if `name` is no device
+ * name.
  *
  * @example
  * ```ts
@@ -64,7 +69,7 @@ export function placeDevice(name: DeviceName = 'cpu'): PlacedDevice {
   return call(() => raw.placeDevice(name) as PlacedDevice)
 }
 
-/** Whether `name` has the form of a device's name, whether or not there is one. */
+/** Returns true if `name` has the form of a device name. The device need not exist. */
 export function namesDevice(name: string): name is PlacedDevice {
   return name === 'cpu' || name === 'cuda' || name.startsWith('cuda:')
 }

@@ -1,4 +1,4 @@
-/** The one error type, and the door through which errors of the compiled core become it. */
+/** The error type, and the conversion of errors of the compiled core. */
 
 import { lastPanic } from '../native/index.js'
 
@@ -26,24 +26,27 @@ export const ERROR_CODES = [
 ] as const
 
 /**
- * What went wrong, stable across releases. `ABORTED`: a signal stopped the call. `UNAVAILABLE`: it cannot be had on
- * this machine. `TIMEOUT`: it took too long. `USER_CODE`: a function of the caller threw. `PANIC`: a bug in the core.
- * `TEMPLATE_RAISED`: a chat template called `raise_exception`. `FORBIDDEN`: a template left its sandbox.
+ * What went wrong, stable across releases. `ABORTED`: a signal stopped the call. `UNAVAILABLE`: this machine
+ * or build lacks it. `TIMEOUT`: it took too long. `USER_CODE`: a function of the caller threw. `PANIC`: a bug
+ * in the core. `TEMPLATE_RAISED`: a chat template called `raise_exception`. `FORBIDDEN`: a template left its
+ * sandbox.
  */
 export type ErrorCode = (typeof ERROR_CODES)[number]
 
-/** `<argument> must <rule>: got <value>`, or other words behind the colon; perhaps a hint behind a semicolon. */
+/**
+ * `<argument> must <rule>: got <value>`; other words may follow the colon, and a hint may follow a semicolon.
+ */
 const SENTENCE = /^([^\n]{1,256}?) (must .*?)(?:: (?:got (.*)|.*))?$/s
 
 /** The opening words of a hint. */
 const HINT = /; did you mean .*$/s
 
-/** Errors whose sentences are those of others. */
+/** Errors whose message was written by the caller's code or by a dependency. */
 const FOREIGN: readonly ErrorCode[] = ['PANIC', 'USER_CODE', 'TEMPLATE_RAISED']
 
 /**
- * Every failure of this package: a stable `code`, a sentence, and the error it came from as `cause`, if any. Where the sentence reads
- * `<argument> must <rule>: got <value>`, as most do, its parts are fields.
+ * Every failure of this package: a stable `code`, a message, and as `cause` the error it came from, if any.
+ * Where the message reads `<argument> must <rule>: got <value>`, as most do, its parts are fields.
  *
  * @example
  * ```ts
@@ -65,17 +68,23 @@ export class FulmarError extends Error {
     this.code = code
   }
 
-  /** The argument, option or place that is wrong, such as `topP` or `config.grpo.groupSize`; `undefined` where the sentence names none. */
+  /**
+   * The argument, option or place that is wrong, such as `topP` or `config.grpo.groupSize`; `undefined` if
+   * the message names none.
+   */
   get argument(): string | undefined {
     return this.#parts()[1]
   }
 
-  /** The rule that was broken, such as `must be in (0, 1]`; `undefined` where the sentence names no rule. */
+  /** The rule that was broken, such as `must be in (0, 1]`; `undefined` if the message has none. */
   get rule(): string | undefined {
     return this.#parts()[2]
   }
 
-  /** The value that was given, as the sentence shows it: a number as its digits, a text in quotes, others in words. `undefined` where it is not shown. */
+  /**
+   * The value that was given, as the message shows it: digits for a number, quotes around a text, else words.
+   * `undefined` if it is not shown.
+   */
   get value(): string | undefined {
     return this.#parts()[3]?.replace(HINT, '')
   }
@@ -86,9 +95,10 @@ export class FulmarError extends Error {
 }
 
 /**
- * Calls the compiled core and returns its answer.
+ * Calls the compiled core and returns its result.
  *
- * @throws {FulmarError} With the core's code; `PANIC` for a bug in the core, after which the process goes on.
+ * @throws {FulmarError} With the core's code; `PANIC` for a bug in the core, after which the process keeps
+ * running.
  */
 export function call<T>(body: () => T): T {
   try {
@@ -99,7 +109,7 @@ export function call<T>(body: () => T): T {
 }
 
 /**
- * Calls the compiled core and waits for an answer that may come at once or from another thread.
+ * Calls the compiled core and waits for a result that may come at once or from another thread.
  *
  * @throws {FulmarError} As {@link call}; always as a rejection.
  */
@@ -111,12 +121,15 @@ export async function callAsync<T>(body: () => T | Promise<T>): Promise<T> {
   }
 }
 
-/** The sentence of anything that was thrown. */
+/** Returns the message of anything that was thrown. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** The same failure as a {@link FulmarError}; what has no code of ours is an argument that the boundary refused. */
+/**
+ * Returns the same failure as a {@link FulmarError}. An error without one of our codes is an argument that
+ * the binding rejected.
+ */
 function toFulmarError(error: unknown): FulmarError {
   if (error instanceof FulmarError) return error
   const message = messageOf(error)

@@ -1,8 +1,8 @@
-/** Letting the event loop run between two pieces of work. */
+/** Yields to the event loop between two pieces of work. */
 
 /**
- * Resolves once timers and input that wait now had their turn. Costs microseconds where `setImmediate` exists, else
- * a timer of 0 ms.
+ * Resolves after the timers and the input that are due now were handled. Costs microseconds where
+ * `setImmediate` exists, else a timer of 0 ms.
  */
 export function yieldToEventLoop(): Promise<void> {
   return new Promise((resolve) => {

@@ -1,4 +1,7 @@
-/** Descriptions of plain JSON: one description reads it, fills in its defaults, and is its JSON Schema. */
+/**
+ * Descriptions of plain JSON: one description validates a value, fills in its defaults, and is its JSON
+ * Schema.
+ */
 
 import { FulmarError } from './error.js'
 import { checkGiven, checkKnownKeys, describeValue, nearestName } from './options.js'
@@ -6,23 +9,23 @@ import { checkGiven, checkKnownKeys, describeValue, nearestName } from './option
 /** A JSON Schema (draft 2020-12): plain JSON. */
 export type JsonSchema = Readonly<Record<string, unknown>>
 
-/** What one value may be. */
+/** Description of one value. */
 export interface Field<Value> {
   /**
-   * Gives the value, checked, with its defaults; `undefined` stands for an absent one. `place` is its path for messages.
-   * @throws {FulmarError} `MALFORMED` for a value of another type, or an absent one without a default; `OUT_OF_RANGE` for a number
-   * outside its range, and for an absent number that has a smallest value and no default; `UNKNOWN_NAME` for an unknown key or choice,
-   * with the nearest one.
+   * Returns the checked value with its defaults; `undefined` means absent. `place` is its path for messages.
+   * @throws {FulmarError} `MALFORMED` for a value of another type, or an absent one without a default;
+   * `OUT_OF_RANGE` for a number outside its range, and for an absent number with a smallest value and no
+   * default; `UNKNOWN_NAME` for an unknown key or choice, with the nearest one.
    */
   read(place: string, value: unknown): Value
-  /** The same as a JSON Schema. */
+  /** The description as a JSON Schema. */
   readonly schema: JsonSchema
 }
 
-/** The value that a {@link Field} gives. */
+/** Type of the value that a {@link Field} reads. */
 export type FieldValue<F> = F extends Field<infer Value> ? Value : never
 
-/** The range of a number and what stands for it when it is absent. */
+/** Range and default of a number. */
 export interface NumberRule {
   /** The smallest value allowed. */
   readonly min?: number
@@ -30,22 +33,22 @@ export interface NumberRule {
   readonly above?: number
   /** The largest value allowed. */
   readonly max?: number
-  /** Taken when the value is absent. @default none: it must be given */
+  /** Default of an absent value. @default none: it must be given */
   readonly fallback?: number
 }
 
-/** The bounds of two integers, both included, and what stands for them when they are absent. */
+/** Bounds of two integers, both inclusive, and their default. */
 export interface RangeRule {
   /** The smallest value allowed. */
   readonly min: number
   /** The largest value allowed. */
   readonly max: number
-  /** Taken when the value is absent. @default none: it must be given */
+  /** Default of an absent value. @default none: it must be given */
   readonly fallback?: readonly [number, number]
 }
 
 /**
- * Makes descriptions: of numbers, texts, lists and objects whose keys are closed.
+ * Constructors of descriptions of numbers, texts, lists and objects with closed keys.
  */
 export const field = {
   /** An integer that a double holds exactly. */
@@ -65,7 +68,7 @@ export const field = {
       typeof value === 'boolean' ? value : refuse('MALFORMED', place, 'true or false', value)
     return { read, schema: { type: 'boolean', ...defaultOf(fallback) } }
   },
-  /** A text that is not empty. */
+  /** A non-empty text. */
   text: (fallback?: string): Field<string> => {
     const read = (place: string, value: unknown = fallback) =>
       typeof value === 'string' && value !== '' ? value : refuse('MALFORMED', place, 'a text', value)
@@ -79,7 +82,7 @@ export const field = {
   },
   /** Two integers, the smaller first. */
   range: (rule: RangeRule): Field<readonly [number, number]> => rangeField(rule),
-  /** A list; empty where it is absent. */
+  /** A list; empty if absent. */
   list: <Item>(item: Field<Item>): Field<readonly Item[]> => {
     checkGiven('item', item)
     const read = (place: string, value: unknown = []) =>
@@ -88,7 +91,7 @@ export const field = {
         : refuse('MALFORMED', place, 'a list', value)
     return { read, schema: { type: 'array', items: item.schema, default: [] } }
   },
-  /** An object whose keys the caller or the core checks; empty where it is absent. */
+  /** An object whose keys the caller or the core checks; empty if absent. */
   record: (): Field<Readonly<Record<string, unknown>>> => ({
     read: (place, value = {}) => ({ ...objectAt(place, value) }),
     schema: { type: 'object', default: {} },
@@ -101,7 +104,7 @@ export const field = {
     const read = (place: string, value: unknown) => (value === undefined ? undefined : of.read(place, value))
     return { read, schema: of.schema }
   },
-  /** An object with these keys and no others; of nothing but defaults where it is absent. */
+  /** An object with exactly these keys; if absent, all defaults. */
   section: <Fields extends Readonly<Record<string, Field<unknown>>>>(fields: Fields) => sectionField(fields),
 }
 
@@ -126,7 +129,7 @@ function numberField(rule: NumberRule, what: string): Field<number> {
   checkKnownKeys('rule', rule, ['min', 'above', 'max', 'fallback'])
   const { min, above, max, fallback } = rule
   const read = (place: string, value: unknown = fallback) => {
-    // Callers tell a state that lacks a count by this code, as one whose count is negative.
+    // Callers recognize a state without a count by this code, which a negative count has too.
     if (min !== undefined && value === undefined) return refuse('OUT_OF_RANGE', place, `>= ${min}`, value)
     if (typeof value !== 'number' || !Number.isFinite(value)) return refuse('MALFORMED', place, what, value)
     if (min !== undefined && value < min) return refuse('OUT_OF_RANGE', place, `>= ${min}`, value)

@@ -1,19 +1,20 @@
-/** Ownership of one object of the compiled core. */
+/** Ownership of one native object. */
 
 import type { RawOwner } from '../native/index.js'
 import { call, callAsync, FulmarError } from './error.js'
 
 /**
- * Holds a raw object for the class around it: converts its errors, refuses its use after `free` by name, and has the memory of one that was
- * forgotten given back when V8 collects it.
+ * Owns a native object for the class around it. Converts its errors, throws `CLOSED` after `free`, and frees
+ * its memory when V8 collects the owner.
  */
 export class Handle<T extends RawOwner> {
   readonly #name: string
   #raw: T | undefined
 
   /**
-   * `name` is the class for messages, `make` makes the raw object.
-   * @throws {FulmarError} What `make` says.
+   * `name` is the class for messages; `make` creates the native object.
+   * @throws {FulmarError} Errors of
+   * `make`.
    */
   constructor(name: string, make: () => T) {
     this.#name = name
@@ -22,17 +23,17 @@ export class Handle<T extends RawOwner> {
     this.#raw = raw
   }
 
-  /** @throws {FulmarError} `CLOSED` after `free`; else what the core says. */
+  /** @throws {FulmarError} `CLOSED` after `free`; else errors of the core. */
   call<R>(body: (raw: T) => R): R {
     return call(() => body(this.#open()))
   }
 
-  /** @throws {FulmarError} `CLOSED` after `free`; else what the core says. Always as a rejection. */
+  /** @throws {FulmarError} `CLOSED` after `free`; else errors of the core. Always as a rejection. */
   callAsync<R>(body: (raw: T) => R | Promise<R>): Promise<R> {
     return callAsync(() => body(this.#open()))
   }
 
-  /** Gives the native memory back. A second call does nothing. */
+  /** Frees the native memory. A second call does nothing. */
   free(): void {
     const raw = this.#raw
     this.#raw = undefined
@@ -41,6 +42,6 @@ export class Handle<T extends RawOwner> {
 
   #open(): T {
     if (this.#raw) return this.#raw
-    throw new FulmarError('CLOSED', `${this.#name} must be open: got a disposed one`)
+    throw new FulmarError('CLOSED', `${this.#name} must be open: it was disposed`)
   }
 }

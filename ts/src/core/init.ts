@@ -14,15 +14,16 @@ type CompiledModule = typeof globalThis extends {
 /** Options of {@link init}. */
 export interface InitOptions {
   /**
-   * The WebAssembly module: its address, an answer with its bytes, its bytes, or a compiled module. The native addon ignores it.
+   * The WebAssembly module: its URL, a response, its bytes, or a compiled module. The native addon ignores
+   * it.
    * @default the file of this package
    */
   readonly module?: URL | Response | ArrayBuffer | ArrayBufferView | CompiledModule
 }
 
 /**
- * Loads the compiled core. A browser needs this before the first use of anything else, as it may only fetch the module in the background;
- * elsewhere the first use loads the core. Does nothing once the core is loaded; after a failure, a further call tries again.
+ * Loads the compiled core. A browser must await this before it uses anything else; elsewhere the first use
+ * loads the core. Does nothing once the core is loaded; after a failure, another call tries again.
  *
  * @throws {FulmarError} `UNAVAILABLE` if the core cannot be loaded.
  *

@@ -1,13 +1,14 @@
-/** Option objects are closed: an unknown key is a spelling mistake, and is answered with the nearest name. */
+/** Checks of option objects: an unknown key is an error that suggests the nearest name. */
 
 import { FulmarError } from './error.js'
 import { PEER_WORDS } from './peer-words.js'
 
 /**
- * Refuses keys of `options` that are not in `known`, and options without one of `required`. `place` is how the caller names the
- * object in its message. Values are the caller's to check, or the core's; `field` reads whole objects of plain JSON.
- * @throws {FulmarError} `MALFORMED` if `options` is not a plain object, or a required key is absent or undefined; `UNKNOWN_NAME`
- * for the first unknown key.
+ * Rejects keys of `options` that are not in `known`, and options without one of `required`. `place` names the
+ * object in the message. Does not check values; `field` reads whole objects of plain JSON.
+ * @throws
+ * {FulmarError} `MALFORMED` if `options` is not a plain object, or a required key is absent or undefined;
+ * `UNKNOWN_NAME` for the first unknown key.
  */
 export function checkKnownKeys(
   place: string,
@@ -32,8 +33,9 @@ export function checkKnownKeys(
 }
 
 /**
- * Refuses an argument that is absent: callers of plain JavaScript forget some. `name` is that of the parameter.
- * @throws {FulmarError} `MALFORMED` for `undefined` and `null`.
+ * Rejects an absent argument, which plain JavaScript allows. `name` is the parameter.
+ * @throws {FulmarError}
+ * `MALFORMED` for `undefined` and `null`.
  */
 export function checkGiven(name: string, value: unknown): void {
   if (value === undefined || value === null)
@@ -41,7 +43,7 @@ export function checkGiven(name: string, value: unknown): void {
 }
 
 /**
- * Refuses what is no list, whose items cannot be looked at one by one. `name` is that of the parameter.
+ * Rejects values without items to iterate. `name` is the parameter.
  * @throws {FulmarError} `MALFORMED`.
  */
 export function checkList(name: string, value: unknown): void {
@@ -50,9 +52,10 @@ export function checkList(name: string, value: unknown): void {
 }
 
 /**
- * The member of `known` that `name` most likely means, or `undefined` if none is near: our word for a word of TRL, transformers or
- * PyTorch (`lr`, `num_generations`, `float32`); the same word written in another way (`group_size`); else the one that needs the
- * fewest edits, at most half of its letters. Letter case counts half an edit. Costs `O(|name| * |known|)` letters.
+ * Returns the member of `known` that `name` most likely means, or `undefined` if none is near. Tries our word
+ * for a word of TRL, transformers or PyTorch (`lr`, `num_generations`, `float32`), then the same word in
+ * another form (`group_size`), then the smallest edit distance, at most half of its letters. Letter case
+ * counts half an edit. Costs `O(|name| * |known|)` letters.
  */
 export function nearestName(name: string, known: readonly string[]): string | undefined {
   checkGiven('name', name)
@@ -73,7 +76,7 @@ export function nearestName(name: string, known: readonly string[]): string | un
 }
 
 /**
- * What a value is, short enough for a message: `NaN`, `null`, `"text"`, `an array of 3`, `an object`.
+ * Describes a value briefly for a message: `NaN`, `null`, `"text"`, `an array of 3`, `an object`.
  */
 export function describeValue(value: unknown): string {
   if (Array.isArray(value)) return `an array of ${value.length}`
@@ -83,14 +86,14 @@ export function describeValue(value: unknown): string {
   return String(value)
 }
 
-/** Our words for a word of another library, however it is written. */
+/** Returns our words for a word of another library, in any letter case. */
 function wordsFor(name: string): readonly string[] {
   const snake = name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`).replaceAll('-', '_')
   const words = [name, name.toLowerCase(), snake].find((word) => Object.hasOwn(PEER_WORDS, word))
   return words === undefined ? [] : (PEER_WORDS[words] ?? [])
 }
 
-/** The known name that has the letters of `name`, in another case or with other signs between its words. */
+/** Returns the known name with the same letters as `name`, in another case or with other separators. */
 function sameLetters(name: string, known: readonly string[]): string | undefined {
   const letters = lettersOf(name)
   return letters === '' ? undefined : known.find((candidate) => lettersOf(candidate) === letters)
@@ -100,10 +103,13 @@ function lettersOf(name: string): string {
   return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '')
 }
 
-/** Names longer than this are compared by their beginning: keys come from files that anybody wrote. */
+/** Longer names are compared by their beginning, as keys may come from untrusted files. */
 const NAME_LENGTH_MAX = 64
 
-/** Edit distance with swaps of neighbours (optimal string alignment); a change of letter case costs a half. */
+/**
+ * Computes the edit distance with swaps of neighbours (optimal string alignment); a change of letter case
+ * costs a half.
+ */
 function editDistance(from: string, to: string): number {
   const cost = Array.from({ length: from.length + 1 }, (_, i) =>
     Array.from({ length: to.length + 1 }, (_, j) => i || j),

@@ -1,11 +1,11 @@
-/** JSON that comes from elsewhere, with the digits of its integers. */
+/** Parses JSON without loss of digits of large integers. */
 
-/** The fewest digits of an integer that a number may not hold. */
+/** Fewest digits of an integer that a number may not represent. */
 const LARGE_INTEGER = /\d{16}/
 
 /**
- * @internal The value of JSON text. A number of JavaScript has 53 bits: an integer that would come out with other digits is a text of its
- * own digits instead.
+ * @internal Returns the value of JSON text. A number of JavaScript has 53 bits: an integer that would change
+ * becomes a text of its digits.
  * @throws {SyntaxError} As `JSON.parse`.
  */
 export function parseJson(text: string): unknown {

@@ -1,9 +1,9 @@
 /**
- * What TRL, transformers, PEFT and PyTorch call things that have another name here: hints for keys and values that nobody
- * knows. Words that differ only in their form (`group_size`, `GroupSize`, `group-size`) need no entry.
+ * Names in TRL, transformers, PEFT and PyTorch that differ from ours, as hints for unknown keys and values.
+ * Words that differ only in their form (`group_size`, `GroupSize`, `group-size`) need no entry.
  */
 
-/** Word of another library -> our words for it; the hint is the first of them that is known where the word stands. */
+/** Word of another library -> our words for it; the hint is the first of them that is a known key there. */
 export const PEER_WORDS: Readonly<Record<string, readonly string[]>> = {
   // Training
   lr: ['learningRate'],

@@ -1,13 +1,13 @@
-/** Files that can be read to their end: no pipes, no devices, no folders. Needs Node's file system, which is imported when one is opened. */
+/** Reads regular files: no pipes, devices or folders. Imports Node's file system when one is opened. */
 
 import type { FileHandle } from 'node:fs/promises'
 import { FulmarError, messageOf } from './error.js'
 
-/** Bytes that are read at a time. */
+/** Bytes per read. */
 const CHUNK_BYTES = 1 << 20
 
 /**
- * @internal The bytes of a regular file of at most `bytesMax`; nothing if it is not there.
+ * @internal Returns the bytes of a regular file of at most `bytesMax`, or `undefined` if it does not exist.
  * @throws {FulmarError} `CORRUPT` for a pipe, a device or a folder; `LIMIT_EXCEEDED` above `bytesMax`; `IO` if it cannot be read.
  */
 export async function readRegular(path: string, bytesMax: number): Promise<Uint8Array | undefined> {
@@ -33,12 +33,12 @@ export async function readRegular(path: string, bytesMax: number): Promise<Uint8
 }
 
 /**
- * @internal Opens a regular file to read it; nothing if it is not there.
+ * @internal Opens a regular file for reading; `undefined` if it does not exist.
  * @throws {FulmarError} `CORRUPT` for a pipe, a device or a folder; `IO` if it cannot be opened.
  */
 export async function openRegular(path: string): Promise<FileHandle | undefined> {
   const { constants, open } = await import('node:fs/promises')
-  // A pipe opens at once that way, without its writer, and is then refused.
+  // With this flag a pipe opens at once, without a writer, and is then rejected.
   const flags = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)
   const file = await open(path, flags).catch((cause: NodeJS.ErrnoException) => {
     if (cause.code === 'ENOENT') return undefined
@@ -54,6 +54,6 @@ export async function openRegular(path: string): Promise<FileHandle | undefined>
 
 /** @internal */
 export function unreadable(path: string, cause?: unknown): FulmarError {
-  const why = cause === undefined ? 'there is no such file' : messageOf(cause)
+  const why = cause === undefined ? 'the file does not exist' : messageOf(cause)
   return new FulmarError('IO', `path must be a readable file: got ${path} (${why})`, { cause })
 }

@@ -1,22 +1,23 @@
-/** Random numbers that are a function of (seed, stream, position) and nothing else. */
+/** Random numbers that depend only on (seed, stream, position). */
 
 import { type RawRng, raw } from '../native/index.js'
 import { FulmarError } from './error.js'
 import { Handle } from './handle.js'
 import { checkGiven } from './options.js'
 
-/** A position in a stream of random words, ready for JSON: three unsigned 64-bit integers in hexadecimal. */
+/** Position in a stream of random words as plain JSON: three unsigned 64-bit integers in hexadecimal. */
 export interface RngState {
   /** The seed. */
   readonly key: string
   /** The stream. */
   readonly stream: string
-  /** How many 32-bit words were drawn. */
+  /** Number of 32-bit words drawn so far. */
   readonly wordIndex: string
 }
 
 /**
- * A seeded generator (Philox4x32-10) of independent, named streams. The same numbers natively, in WebAssembly and
+ * A seeded generator (Philox4x32-10) of independent, named streams. Gives the same numbers natively, in
+ * WebAssembly and
  * in Rust. Holds a few bytes of native memory: dispose it, declare it with `using`, or leave it to the collector.
  *
  * @example
@@ -41,7 +42,7 @@ export class Rng {
   }
 
   /**
-   * The main stream of `seed`, at its beginning.
+   * Returns the main stream of `seed`, at its beginning.
    * @throws {FulmarError} `OUT_OF_RANGE` if `seed` is not an integer from 0 to 2^53 - 1.
    */
   static fromSeed(seed: number): Rng {
@@ -49,7 +50,7 @@ export class Rng {
   }
 
   /**
-   * The generator that continues where `state` was taken.
+   * Restores the generator at the position of `state`.
    * @throws {FulmarError} `MALFORMED` if a field is not an unsigned 64-bit integer in hexadecimal.
    */
   static fromState(state: RngState): Rng {
@@ -62,42 +63,42 @@ export class Rng {
     return new Rng(() => raw.Rng.fromState(words))
   }
 
-  /** Where this generator stands. */
+  /** Position of this generator. */
   get state(): RngState {
     const [key = 0n, stream = 0n, wordIndex = 0n] = this.#native.call((rng) => rng.state())
     return { key: formatWord(key), stream: formatWord(stream), wordIndex: formatWord(wordIndex) }
   }
 
-  /** The beginning of the stream called `name` below this one. This one does not advance. */
+  /** Returns the beginning of the child stream called `name`. Does not advance this generator. */
   stream(name: string): Rng {
     return new Rng(() => this.#native.call((rng) => rng.stream(name)))
   }
 
   /**
-   * The beginning of the stream number `index` below this one. This one does not advance.
+   * Returns the beginning of the child stream number `index`. Does not advance this generator.
    * @throws {FulmarError} `OUT_OF_RANGE` if `index` is not an integer from 0 to 2^53 - 1.
    */
   fork(index: number): Rng {
     return new Rng(() => this.#native.call((rng) => rng.fork(index)))
   }
 
-  /** 32 uniform bits. */
+  /** Draws 32 uniform bits. */
   nextU32(): number {
     return this.#native.call((rng) => rng.nextU32())
   }
 
-  /** A uniform number in `[0, 1)` on a grid of 2^-53. */
+  /** Draws a uniform number in `[0, 1)` on a grid of 2^-53. */
   uniform(): number {
     return this.#native.call((rng) => rng.uniform())
   }
 
-  /** A standard normal number. */
+  /** Draws a standard normal number. */
   normal(): number {
     return this.#native.call((rng) => rng.normal())
   }
 
   /**
-   * A uniform integer in `[0, bound)`, without bias.
+   * Draws a uniform integer in `[0, bound)`, without bias.
    * @throws {FulmarError} `OUT_OF_RANGE` if `bound` is not an integer from 1 to 2^53 - 1.
    */
   below(bound: number): number {
@@ -105,8 +106,8 @@ export class Rng {
   }
 
   /**
-   * What `fork` of each index of `path` in turn, and then `below(bound)`, would draw, in one call and without their generators. This one
-   * does not advance.
+   * Returns the number that `fork` of each index of `path` in turn, and then `below(bound)`, would draw, in
+   * one call and without creating the generators. Does not advance this generator.
    * @throws {FulmarError} `OUT_OF_RANGE` as {@link Rng.fork} and {@link Rng.below}.
    */
   belowAt(path: readonly number[], bound: number): number {
@@ -114,14 +115,14 @@ export class Rng {
   }
 
   /**
-   * The integers `0..count` in a uniformly random order. A new array of `count` entries.
+   * Draws a uniformly random order of the integers `0..count`. A new array of `count` entries.
    * @throws {FulmarError} `OUT_OF_RANGE` if `count` is not an integer from 0; `LIMIT_EXCEEDED` above 2^24.
    */
   permutation(count: number): Uint32Array {
     return this.#native.call((rng) => rng.permutation(count))
   }
 
-  /** Gives the native memory back. */
+  /** Frees the native memory. */
   [Symbol.dispose](): void {
     this.#native.free()
   }

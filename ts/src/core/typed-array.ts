@@ -1,15 +1,18 @@
-/** Typed arrays on their way into the compiled core, where the two backends answer a wrong type differently. */
+/**
+ * Checks typed arrays before they reach the compiled core, as the two backends treat a wrong type
+ * differently.
+ */
 
 import { FulmarError } from './error.js'
 import { describeValue } from './options.js'
 
-/** The engine's own word for the type of a typed array, of any realm; nothing that only looks like one has it. */
+/** The engine's type tag of a typed array, of any realm; look-alike objects have none. */
 const tagOf = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(Uint8Array.prototype), Symbol.toStringTag)
   ?.get as () => string | undefined
 
 /**
- * @throws {FulmarError} `MALFORMED` if `value` is not an array of `type`, or its memory was transferred away or shrunk below it. `name` is
- * the argument for the message.
+ * @throws {FulmarError} `MALFORMED` if `value` is not an array of `type`, or its memory was transferred away
+ * or shrunk below it. `name` is the argument for the message.
  */
 export function checkTypedArray(name: string, value: unknown, type: { readonly name: string }): void {
   const tag = tagOf.call(value)
@@ -17,18 +20,20 @@ export function checkTypedArray(name: string, value: unknown, type: { readonly n
     const got = tag ?? describeValue(value)
     throw new FulmarError('MALFORMED', `${name} must be a ${type.name}: got ${got}`)
   }
-  // Node 20 may go on telling the `length` of an array whose memory was given away; this asks the memory.
+  // In Node 20 the `length` of an array may be unchanged after its memory was transferred; this checks the
+  // memory.
   try {
     Uint8Array.prototype.keys.call(value as Uint8Array)
   } catch (cause) {
     const got = `a ${tag} whose memory was transferred away or shrunk`
-    throw new FulmarError('MALFORMED', `${name} must have its memory: got ${got}`, { cause })
+    throw new FulmarError('MALFORMED', `${name} must be attached to its memory: got ${got}`, { cause })
   }
 }
 
 /**
- * A list of numbers as an array of its own.
- * @throws {FulmarError} `MALFORMED` if it is none, or its memory was transferred away. `name` is the argument for the message.
+ * Copies a list of numbers to a new array.
+ * @throws {FulmarError} `MALFORMED` if `values` is not a list of
+ * numbers, or its memory was transferred away. `name` is the argument for the message.
  */
 export function numbersOf(name: string, values: ArrayLike<number>): Float64Array {
   try {

@@ -1,48 +1,56 @@
-/** Advantages of rollouts against their siblings on the same prompt. */
+/** Advantages of rollouts relative to the other rollouts of the same prompt. */
 
 import { call, checkKnownKeys, describeValue, FulmarError, type OnDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { checkArray, optionsJson } from './argument.js'
 
-/** Options of {@link groupAdvantage}: rewards, how they are grouped, and what divides them. */
+/** Options of {@link groupAdvantage}: rewards, their groups, and the normalization. */
 export interface GroupAdvantageOptions extends OnDevice {
   /**
-   * `[R]` group after group; null for a rollout that nobody could score. With `weights` `[R][F]`: a list for each rollout, null where a
-   * function gave no reward; a rollout of nulls alone has no score.
+   * `[R]` group after group; null for a rollout without a score. With `weights` `[R][F]`: a list for each
+   * rollout, null where a function gave no reward; a rollout with only nulls has no score.
    */
   readonly rewards: ArrayLike<number | null> | ArrayLike<ArrayLike<number | null>>
-  /** `[F]` of several rewards of a rollout. */
+  /** `[F]` weights of several rewards of a rollout. */
   readonly weights?: ArrayLike<number>
   /**
-   * Whether the weighted sum of several rewards is compared within the group, or each of them first and then their sum over the batch
-   * (GDPO, <https://arxiv.org/abs/2601.05242>). @default 'sumThenNormalize'
+   * Order of aggregation of several rewards: `sumThenNormalize` compares their weighted sum within the group;
+   * `normalizeThenSum` normalizes each within the group and their sum over the batch (GDPO,
+   * <https://arxiv.org/abs/2601.05242>).
+   * @default 'sumThenNormalize'
    */
   readonly aggregation?: 'sumThenNormalize' | 'normalizeThenSum'
-  /** Every so many rewards in a row share a prompt; at least 2. Give this or `groupOffsets`. */
+  /** Number of consecutive rewards that share a prompt; at least 2. Give this or `groupOffsets`. */
   readonly groupSize?: number
   /** `[N + 1]` bounds of groups of unequal size. */
   readonly groupOffsets?: Uint32Array
-  /** What a reward is compared with: the mean of its group, or of the others in it (RLOO). @default 'group' */
+  /** Baseline of a reward: the mean of its group, or of the other rewards in it (RLOO). @default 'group' */
   readonly baseline?: 'group' | 'leaveOneOut'
-  /** Whose standard deviation divides; none keeps the unit of the reward. @default 'group' */
+  /**
+   * Standard deviation that divides: of the group or of the batch; `none` keeps the unit of the reward.
+   * @default 'group'
+   */
   readonly scale?: 'group' | 'batch' | 'none'
   /** Divisor of the variance: `n - 1` or `n`. @default 'unbiased' */
   readonly std?: 'unbiased' | 'population'
   /** Added to the standard deviation. @default 1e-4 */
   readonly epsilon?: number
-  /** The least standard deviation. @default 1e-3 */
+  /** Lower bound of the standard deviation. @default 1e-3 */
   readonly stdFloor?: number
 }
 
 /** Advantages of `R` rollouts in `N` groups. */
 export interface GroupAdvantageResult {
-  /** `[R]` ready for `LossBatch.advantage`; 0 for a rollout without a score. */
+  /** `[R]` values for `LossBatch.advantage`; 0 for a rollout without a score. */
   readonly advantage: Float32Array
-  /** `[N]` mean scored reward. */
+  /** `[N]` means of the scored rewards. */
   readonly mean: Float64Array
-  /** `[N]` standard deviation of the scored rewards. */
+  /** `[N]` standard deviations of the scored rewards. */
   readonly std: Float64Array
-  /** `[N]` whether a group teaches nothing: its scored rewards are all equal, or fewer than two. Its advantages are 0. */
+  /**
+   * `[N]` true for a group without a training signal: its scored rewards are all equal, or fewer than two.
+   * Its advantages are 0.
+   */
   readonly degenerate: readonly boolean[]
 }
 
@@ -56,12 +64,14 @@ const SCALING_KEYS = {
 } as const
 
 /**
- * `(reward - mean of the group) / (max(std, stdFloor) + epsilon)`, exactly 0 in a group of equal rewards.
+ * Computes `(reward - mean of the group) / (max(std, stdFloor) + epsilon)`, exactly 0 in a group of equal
+ * rewards.
  *
- * @throws {FulmarError} `NON_FINITE` for a NaN or infinite reward, or for an advantage that no single holds, naming its index, and for
- * rewards so far apart that their deviation overflows; `SHAPE_MISMATCH` if the groups do
- * not cover the rewards or a list of rewards is not as long as `weights`; `OUT_OF_RANGE` for a group below 2 or an option outside its range; `EMPTY` without rewards;
- * `UNKNOWN_NAME` for an unknown key; `MALFORMED` for a value of another type, or groups given twice or not at all.
+ * @throws {FulmarError} `NON_FINITE` for a NaN or infinite reward, for an advantage beyond the range of f32,
+ * with its index, and for rewards whose standard deviation overflows; `SHAPE_MISMATCH` if the groups do not
+ * cover the rewards or a list of rewards has another length than `weights`; `OUT_OF_RANGE` for a group below
+ * 2 or an option outside its range; `EMPTY` without rewards; `UNKNOWN_NAME` for an unknown key; `MALFORMED`
+ * for a value of another type, or if not exactly one of `groupSize` and `groupOffsets` is given.
  *
  * @example
  * ```ts
@@ -104,7 +114,10 @@ export function groupAdvantage(options: GroupAdvantageOptions): GroupAdvantageRe
   return { advantage, mean, std, degenerate: booleans(degenerate) }
 }
 
-/** By index, as the iterator of a typed array takes four times as long, and `Array.from` with a function twelve times. */
+/**
+ * Converts by index: the iterator of a typed array is four times slower, `Array.from` with a function twelve
+ * times.
+ */
 function booleans(flags: Uint8Array): boolean[] {
   const booleans = new Array<boolean>(flags.length)
   for (let index = 0; index < flags.length; index++) booleans[index] = flags[index] === 1

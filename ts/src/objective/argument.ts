@@ -1,12 +1,13 @@
-/** Arguments on their way to the core: arrays of the right type, options as JSON. */
+/** Conversion of arguments for the core: arrays of the right type, options as JSON. */
 
 import { checkKnownKeys, checkTypedArray, FulmarError, type OnDevice, placeDevice } from '../core/index.js'
 
-/** The typed arrays that cross the boundary. */
+/** Typed arrays that losses pass to the core. */
 type Arrays = { Float32Array: Float32Array; Uint8Array: Uint8Array; Uint32Array: Uint32Array }
 
 /**
- * Refuses a field of `batch` that is not an array of `type`: WebAssembly would convert it and the addon would not.
+ * Checks that a field of `batch` is an array of `type`: WebAssembly would convert another and the addon would
+ * not.
  * @throws {FulmarError} `MALFORMED`, naming the field.
  */
 export function checkArray(batch: object, field: string, type: keyof Arrays, optional = false): void {
@@ -15,13 +16,14 @@ export function checkArray(batch: object, field: string, type: keyof Arrays, opt
   checkTypedArray(field, value, { name: type })
 }
 
-/** Names of the fields of an option object; a field that is itself an object names its own. */
+/** Names of the fields of an option object; a field that is an object lists its own fields. */
 export type KnownKeys = { readonly [key: string]: true | KnownKeys }
 
 /**
- * `options` as JSON, once its keys are known, its numbers are finite (JSON would turn a NaN into an absent value) and its device is there.
- * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `OUT_OF_RANGE` for a NaN or an infinity;
- * `UNAVAILABLE` for a device that is not there.
+ * Returns `options` as JSON, after checks of its keys, its numbers (JSON would turn a NaN into an absent
+ * value) and its device.
+ * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `OUT_OF_RANGE` for a NaN or
+ * an infinity; `UNAVAILABLE` for a device that cannot be used.
  */
 export function optionsJson(place: string, options: object & OnDevice, known: KnownKeys): string {
   checkOptions(place, options, known)

@@ -9,7 +9,7 @@ import { type LossResult, metricsOf, withColumns } from './loss.js'
 export interface BradleyTerryLossOptions extends OnDevice {
   /** Weight of the squared sum of a pair, which keeps rewards around 0; at least 0. @default 0 */
   readonly centerCoefficient?: number
-  /** What sums over pairs are divided by: the pairs of a whole optimiser step. @default those of the batch */
+  /** Divisor of sums over pairs: the number of pairs of a whole optimizer step. @default that of the batch */
   readonly numPairs?: number
 }
 
@@ -17,35 +17,37 @@ const OPTION_KEYS = { device: true, centerCoefficient: true, numPairs: true } as
 
 /** Rewards of pairs of answers. The arrays are copied, not kept. */
 export interface RewardPairs {
-  /** `[P]` of the better answers. */
+  /** `[P]` rewards of the preferred answers. */
   readonly chosen: Float32Array
-  /** `[P]` of the others. */
+  /** `[P]` rewards of the rejected answers. */
   readonly rejected: Float32Array
-  /** `[P]` by how much the first should be ahead. @default 0 */
+  /** `[P]` required lead of the chosen reward. @default 0 */
   readonly margin?: Float32Array
   /**
-   * `[P + 1]` bounds of the pairs, where the arrays above hold rewards of tokens that are compared one by one: a pair counts by its
-   * mean, one without tokens (of equal answers) not at all. @default each entry is a pair
+   * `[P + 1]` bounds of the pairs, if the arrays above hold rewards of tokens that are compared one by one. A
+   * pair counts by its mean; a pair without tokens (of equal answers) does not count.
+   * @default each entry is a pair
    */
   readonly offsets?: Uint32Array
 }
 
-/** What {@link BradleyTerryLoss.forward} returns. */
+/** Result of {@link BradleyTerryLoss.forward}. */
 export interface RewardLossResult extends Pick<LossResult, 'loss' | 'metrics' | 'denominators'> {
-  /** Derivative of the loss by each entry of `chosen`. A new array. */
+  /** Gradient of the loss with respect to `chosen`. A new array. */
   readonly gradChosen: Float32Array
-  /** Derivative of the loss by each entry of `rejected`. A new array. */
+  /** Gradient of the loss with respect to `rejected`. A new array. */
   readonly gradRejected: Float32Array
 }
 
 const COLUMNS = { needed: ['chosen', 'rejected'], optional: ['margin'] } as const
 
 /**
- * Of two answers to one prompt, the chosen one should earn more: the mean over pairs of
- * `-log sigmoid(chosen - rejected - margin) + centerCoefficient (chosen + rejected)^2`.
+ * Trains the chosen of two answers to one prompt to get the higher reward: the mean over pairs of `-log
+ * sigmoid(chosen - rejected - margin) + centerCoefficient (chosen + rejected)^2`.
  * [Reward models](https://arxiv.org/abs/1706.03741), [centring](https://arxiv.org/abs/2312.09244).
  *
- * Metrics: `accuracy` (share of entries in which the chosen answer earns more), `margin`, `meanReward`, `numPairs`.
+ * Metrics: `accuracy` (share of entries in which the chosen answer has the higher reward), `margin`,
+ * `meanReward`, `numPairs`.
  *
  * @example
  * ```ts
@@ -73,10 +75,10 @@ export class BradleyTerryLoss {
   }
 
   /**
-   * Value, metrics and gradients over `pairs`; without pairs everything is 0. Costs O(P).
+   * Computes value, metrics and gradients over `pairs`; without pairs everything is 0. Costs O(P).
    *
    * @throws {FulmarError} `SHAPE_MISMATCH` if lengths differ; `NON_FINITE` if a reward or margin is not finite; `OUT_OF_RANGE` for
-   * offsets that fall; `MALFORMED` for an array of another type.
+   * decreasing offsets; `MALFORMED` for an array of another type.
    */
   forward(pairs: RewardPairs): RewardLossResult {
     checkArray(pairs, 'offsets', 'Uint32Array', true)

@@ -1,4 +1,4 @@
-/** Distillation: tokens that a teacher likes as much as the student does. */
+/** Distillation of a teacher's token probabilities. */
 
 import { call, type OnDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
@@ -8,11 +8,21 @@ import { REDUCTION_KEYS, type SFTReduction } from './sft.js'
 
 /** Options of {@link DistillationLoss}; the defaults are those of the Rust core. */
 export interface DistillationLossOptions extends OnDevice {
-  /** Who drew the tokens: the student (`reverse`) or the teacher (`forward`). @default 'reverse' */
+  /**
+   * Source of the tokens: drawn by the student (`reverse`) or by the teacher (`forward`).
+   * @default 'reverse'
+   */
   readonly direction?: 'reverse' | 'forward'
-  /** How sequences become one number; a sequence without a trained token is not in the mean. @default 'mean' */
+  /**
+   * Reduction of sequences to one number; a sequence without a trained token is not in the mean.
+   * @default 'mean'
+   */
   readonly reduction?: SFTReduction
-  /** Where sequences count: whether one counts by its mean over trained tokens, or by their sum. @default true */
+  /**
+   * If true, a sequence counts by its mean over trained tokens, else by their sum; for reductions over
+   * sequences.
+   * @default true
+   */
   readonly normalizeBySeqLength?: boolean
 }
 
@@ -25,9 +35,9 @@ const OPTION_KEYS = {
 
 /** `S` sequences one after another, laid out as a `LossBatch`. The arrays are copied, not kept. */
 export interface DistillationBatch {
-  /** `[T]` under the student. */
+  /** `[T]` log-probabilities under the student. */
   readonly logProb: Float32Array
-  /** `[T]` under the teacher. */
+  /** `[T]` log-probabilities under the teacher. */
   readonly teacherLogProb: Float32Array
   /** `[T]` 1 where the token is trained, else 0. */
   readonly mask: Uint8Array
@@ -73,10 +83,11 @@ export class DistillationLoss {
   }
 
   /**
-   * Value, metrics and gradient by the student's log-probabilities over `batch`. Costs O(T).
+   * Computes value, metrics and gradient with respect to the student's log-probabilities over `batch`. Costs
+   * O(T).
    *
-   * @throws {FulmarError} As `GRPOLoss.forward`; `OUT_OF_RANGE` for a teacher whose log-probabilities are exactly 0 at every trained
-   * token, as in an array that was never filled.
+   * @throws {FulmarError} As `GRPOLoss.forward`; `OUT_OF_RANGE` if the teacher's log-probabilities are
+   * exactly 0 at every trained token, as in an array that was never filled.
    */
   forward(batch: DistillationBatch): LossResult & { readonly sequenceLoss: Float64Array } {
     return sequenceLossResult(

@@ -24,7 +24,7 @@ import { type LossResult, lossResult, withColumns } from './loss.js'
  * | `apoZero` | `s(-beta c) + s(beta r)` | [2408.06266](https://arxiv.org/abs/2408.06266) |
  * | `apoDown` | `s(beta c) + s(-x)` | the same |
  * | `discopop` | `(1 - m) l(x) + m e^-x`, `m = s(x / tau)` | [2406.08414](https://arxiv.org/abs/2406.08414) |
- * | `sft` | `-log pi(chosen)`, the mean over tokens: to be mixed with another | |
+ * | `sft` | `-log pi(chosen)`, the mean over tokens: for a mix with another loss | |
  * | `sigmoidNorm` | `l(beta (c / len_c - r / len_r))` | [2405.14734](https://arxiv.org/abs/2405.14734) |
  */
 export type DPOLossType =
@@ -46,33 +46,43 @@ export type DPOLossType =
 
 /** Options of {@link DPOLoss}; the defaults are those of the Rust core. */
 export interface DPOLossOptions extends OnDevice {
-  /** The losses that are summed, each with its weight above 0. @default { sigmoid: 1 } */
+  /** Losses to sum, each with its weight above 0. @default { sigmoid: 1 } */
   readonly lossWeights?: { readonly [L in DPOLossType]?: number }
-  /** How dear leaving the reference is, above 0. @default 0.1 */
+  /** Strength of the penalty for leaving the reference, above 0. @default 0.1 */
   readonly beta?: number
-  /** Which share of labels may be wrong, in `[0, 0.5)`; for `exoPair` (which needs it), `robust`, `aot`, `aotUnpaired`. @default 0 */
+  /**
+   * Assumed share of wrong labels, in `[0, 0.5)`; for `exoPair` (which needs it), `robust`, `aot`,
+   * `aotUnpaired`.
+   * @default 0
+   */
   readonly labelSmoothing?: number
   /**
-   * The measure of leaving the reference ([paper](https://arxiv.org/abs/2309.16240)), for losses of `x`: log-ratios `c` become
+   * Divergence from the reference ([paper](https://arxiv.org/abs/2309.16240)), for losses of `x`: log-ratios
+   * `c` become
    * `1 - e^-c` (`forwardKl`), `log 2 + log s(c)` (`jsDivergence`) or `(e^((a - 1) c) - 1) / (a - 1)`. @default 'reverseKl'
    */
   readonly fDivergence?: 'reverseKl' | 'forwardKl' | 'jsDivergence' | { readonly alphaDivergence: number }
   /**
-   * What tokens beyond the length of the shorter answer count ([LD-DPO](https://arxiv.org/abs/2409.06411)), in `[0, 1]`.
-   * @default off: as much as others
+   * Weight of tokens beyond the length of the shorter answer ([LD-DPO](https://arxiv.org/abs/2409.06411)), in
+   * `[0, 1]`.
+   * @default 1
    */
   readonly ldAlpha?: number
   /**
-   * Whether pairs weigh by how likely the policy finds both answers ([WPO](https://arxiv.org/abs/2406.11827)); needs
-   * `logSumSqProb`, which `Decoder.forward`, `tokenLogProbs` and `headLogProbs` tell where asked; not with `aot` and `aotUnpaired`.
+   * If true, weights pairs by the probability of both answers under the policy
+   * ([WPO](https://arxiv.org/abs/2406.11827)). Needs `logSumSqProb`, an optional output of `Decoder.forward`,
+   * `tokenLogProbs` and `headLogProbs`; not with `aot` and `aotUnpaired`.
    * @default false
    */
   readonly useWeighting?: boolean
-  /** How fast `discopop` changes from one of its losses to the other, above 0. @default 0.05 */
+  /** Temperature of the transition of `discopop` between its two losses, above 0. @default 0.05 */
   readonly discopopTau?: number
-  /** What sums over pairs are divided by: the pairs of a whole optimiser step. @default those of the batch */
+  /** Divisor of sums over pairs: the number of pairs of a whole optimizer step. @default that of the batch */
   readonly numPairs?: number
-  /** The same for the chosen tokens of `sft`. @default those of the batch */
+  /**
+   * Divisor of the `sft` term: the number of chosen tokens of a whole optimizer step.
+   * @default that of the batch
+   */
   readonly numChosenTokens?: number
 }
 
@@ -107,13 +117,13 @@ const OPTION_KEYS = {
 
 /** Sequence `2 p` is the chosen answer of pair `p`, sequence `2 p + 1` the rejected one. The arrays are copied, not kept. */
 export interface PreferenceBatch {
-  /** `[T]` under the policy in training. */
+  /** `[T]` log-probabilities under the policy in training. */
   readonly logProb: Float32Array
-  /** `[T]` under a frozen reference. */
+  /** `[T]` log-probabilities under a frozen reference. */
   readonly refLogProb: Float32Array
   /** `[T]` the logarithm of the sum of the squares of all probabilities at each token, for `useWeighting`. */
   readonly logSumSqProb?: Float32Array | undefined
-  /** `[T]` 1 for tokens of answers, of which each sequence needs one, else 0. */
+  /** `[T]` 1 for tokens of answers, else 0; each sequence needs one. */
   readonly mask: Uint8Array
   /** `[2 P + 1]` from 0 to `T`. */
   readonly offsets: Uint32Array
@@ -122,12 +132,12 @@ export interface PreferenceBatch {
 const COLUMNS = { needed: ['logProb', 'refLogProb'], optional: ['logSumSqProb'] } as const
 
 /**
- * Of two answers to one prompt, the chosen one should gain on the reference and the rejected one lose: the mean over pairs of one or
- * more losses, see {@link DPOLossType} for their formulas and papers.
+ * Trains the policy to prefer the chosen of two answers to one prompt, relative to the reference: the mean
+ * over pairs of one or more losses. {@link DPOLossType} lists their formulas and papers.
  *
- * Metrics: a term for each loss before its weight, such as `sigmoidLoss`; `rewardChosen`, `rewardRejected` (means of `beta` times the
- * log-ratio), `accuracy` (share of pairs in which the first is larger), `margin`, `logProbChosen`, `logProbRejected`, `numPairs`,
- * `numTokens`.
+ * Metrics: each loss before its weight, such as `sigmoidLoss`; `rewardChosen`, `rewardRejected` (means of
+ * `beta` times the log-ratio), `accuracy` (share of pairs in which the first is larger), `margin`,
+ * `logProbChosen`, `logProbRejected`, `numPairs`, `numTokens`.
  *
  * @example
  * ```ts
@@ -150,7 +160,7 @@ const COLUMNS = { needed: ['logProb', 'refLogProb'], optional: ['logSumSqProb'] 
  * ```
  */
 export class DPOLoss {
-  /** Whether {@link PreferenceBatch.logSumSqProb} is read: what `useWeighting` says. */
+  /** True if {@link PreferenceBatch.logSumSqProb} is read, as with `useWeighting`. */
   readonly readsLogSumSqProb: boolean
   readonly #optionsJson: string
 
@@ -165,11 +175,11 @@ export class DPOLoss {
   }
 
   /**
-   * Value, metrics and gradient over `batch`. Costs O(T), and O(P log P) for the losses that sort.
+   * Computes value, metrics and gradient over `batch`. Costs O(T), and O(P log P) for the losses that sort.
    *
    * @throws {FulmarError} `SHAPE_MISMATCH` if two lengths disagree or a sequence has no partner; `EMPTY` if a sequence has no
    * trained token or `logSumSqProb` is missing; `NON_FINITE` if a trained position holds a NaN or an infinity; `OUT_OF_RANGE` for
-   * offsets that fall or a mask that is not 0 or 1; `MALFORMED` for an array of another type.
+   * decreasing offsets or a mask that is not 0 or 1; `MALFORMED` for an array of another type.
    */
   forward(batch: PreferenceBatch): LossResult {
     return lossResult(withColumns(batch, COLUMNS, (columns) => columns.dpo(this.#optionsJson)))

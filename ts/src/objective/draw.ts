@@ -4,45 +4,63 @@ import { call, checkGiven, checkKnownKeys, describeValue, FulmarError, type OnDe
 import { raw } from '../native/index.js'
 import { checkArray, type KnownKeys, optionsJson } from './argument.js'
 
-/** How logits become a distribution, in this order; the defaults are those of the Rust core. */
+/**
+ * Transformations of logits into a distribution, applied in this order; the defaults are those of the Rust
+ * core.
+ */
 export interface DrawRule {
-  /** Added to the logits of single ids, by id. @default none */
+  /** Bias added to the logits of single ids, by id. @default none */
   readonly logitBias?: Readonly<Record<number, number>>
   /**
-   * Added to the logit of the last id of a sequence where prompt and output end with its other ids: `[[[5, 7], -2]]` makes 7 behind 5
-   * less likely. @default none
+   * Bias added to the logit of the last id of a sequence if prompt and output end with its other ids: `[[[5,
+   * 7], -2]]` makes 7 less likely after 5.
+   * @default none
    */
   readonly sequenceBias?: readonly (readonly [ids: readonly number[], bias: number])[]
-  /** Divides the logits above 0, and multiplies those below, of the tokens in prompt and output; above 0. @default 1 */
+  /**
+   * Penalty of the tokens in prompt and output: divides their logits above 0 and multiplies those below;
+   * above 0.
+   * @default 1
+   */
   readonly repetitionPenalty?: number
-  /** Subtracted from the logit of each token in the output, once each time that it stands there. @default 0 */
+  /** Subtracted from the logit of each token in the output, once per occurrence. @default 0 */
   readonly frequencyPenalty?: number
   /** Subtracted from the logit of each token in the output. @default 0 */
   readonly presencePenalty?: number
-  /** So many tokens that stand one after the other in prompt and output are not drawn a second time; 0 lets them. @default 0 */
+  /** Length of n-grams of prompt and output that are not drawn again; 0 allows repeats. @default 0 */
   readonly noRepeatNgramSize?: number
-  /** Sequences of ids that are not drawn: the last id is not where prompt and output end with the others. @default none */
+  /**
+   * Sequences of ids that are not drawn: the last id is banned if prompt and output end with the other ids.
+   * @default none
+   */
   readonly badWordsIds?: readonly (readonly number[])[]
-  /** Ids that are not drawn: stop ids, say, before an output is as long as it must be. @default none */
+  /** Ids that are not drawn, such as stop ids before a minimum length. @default none */
   readonly bannedIds?: readonly number[]
-  /** Divides the logits; at 0 the likeliest token is taken, of equals the one with the lower id. @default 1 */
+  /** Divisor of the logits; 0 takes the most likely token, the lower id among equals. @default 1 */
   readonly temperature?: number
   /**
-   * The share of the entropy that the likeliest tokens may have together, in `(0, 1]`: at most 100 stay, and the likeliest does.
+   * Share of the entropy that the most likely tokens may reach together, in `(0, 1]`: keeps at most 100
+   * tokens and at least one.
    * @default none
    */
   readonly topH?: number
-  /** How many of the likeliest tokens stay, with all that tie with the last one; at least 1. @default all */
+  /** Number of most likely tokens that stay, plus all that tie with the last one; at least 1. @default all */
   readonly topK?: number
   /** The probability mass that stays, in `(0, 1]`. @default 1 */
   readonly topP?: number
-  /** The least probability that stays, as a share of the likeliest token's, in `[0, 1]`. @default 0 */
+  /** Lower bound of the probabilities that stay, as a share of the largest one, in `[0, 1]`. @default 0 */
   readonly minP?: number
-  /** The probability mass of the tokens whose surprise is nearest to the entropy that stays, in `(0, 1]`. @default 1 */
+  /**
+   * Probability mass that stays of the tokens whose surprise is nearest to the entropy, in `(0, 1]`.
+   * @default 1
+   */
   readonly typicalP?: number
-  /** The least probability that stays, in `[0, 1)`; the likeliest token stays at any. @default 0 */
+  /**
+   * Lower bound of the probabilities that stay, in `[0, 1)`; the most likely token always stays.
+   * @default 0
+   */
   readonly epsilonCutoff?: number
-  /** The same where it falls with the entropy `H`: `min(eta, sqrt(eta) e^-H)`, in `[0, 1)`. @default 0 */
+  /** Lower bound that falls with the entropy `H`: `min(eta, sqrt(eta) e^-H)`, in `[0, 1)`. @default 0 */
   readonly etaCutoff?: number
 }
 
@@ -50,22 +68,25 @@ export interface DrawRule {
 export interface DrawOptions extends DrawRule, OnDevice {
   /** `[V]`; `-Infinity` for a token that is never drawn. Copied, not kept. */
   readonly logits: Float32Array
-  /** The tokens before those that were drawn: for the repetition penalty, n-grams, and sequences. @default none */
+  /** Prompt tokens: for the repetition penalty, n-grams, and sequences. @default none */
   readonly promptIds?: Uint32Array
-  /** The tokens that were drawn: for all of these and all penalties. @default none */
+  /** Tokens drawn so far: for the same and all other penalties. @default none */
   readonly outputIds?: Uint32Array
   /**
-   * The tokens that a grammar or a set lets through: `[ceil(V / 32)]` words, token `v` is bit `v % 32` of word `v / 32`. See
-   * {@link tokenMask}. @default all
+   * Tokens that a grammar or a set allows: `[ceil(V / 32)]` words, token `v` is bit `v % 32` of word `v /
+   * 32`. See {@link tokenMask}.
+   * @default all
    */
   readonly allowed?: Uint32Array
 }
 
 /** Options of {@link drawToken}. */
 export interface DrawTokenOptions extends DrawOptions {
-  /** The request's seed, an integer from 0 to 2^53 - 1. */
+  /** Seed of the request, an integer from 0 to 2^53 - 1. */
   readonly seed: number
-  /** Which draw of the request this is, from 0: a draw depends on (seed, drawIndex) and not on the draws before it. */
+  /**
+   * Index of the draw within the request, from 0: a draw depends on (seed, drawIndex), not on earlier draws.
+   */
   readonly drawIndex: number
 }
 
@@ -73,7 +94,7 @@ export interface DrawTokenOptions extends DrawOptions {
 export interface Draw {
   /** The token. */
   readonly id: number
-  /** Its log-probability under the model itself, to the bit what a loss sees. */
+  /** Its log-probability under the unmodified model, with the same bits as in a loss. */
   readonly logProb: number
   /** Its log-probability under the distribution that it was drawn from; 0 at temperature 0. */
   readonly sampledLogProb: number
@@ -101,13 +122,14 @@ const RULE_KEYS = {
 const CONTEXT_KEYS = { logits: true, promptIds: true, outputIds: true, allowed: true } as const
 
 /**
- * Draws a token. Biases, penalties and bans come before the temperature; then the cuts, each over what the one before it kept: top-h,
- * top-k, top-p, min-p, typical, epsilon, eta; in the order of `transformers`. The same token natively and in WebAssembly. Costs O(V), and
- * O(V + T) with n-grams or sequences behind T tokens.
+ * Draws a token. Applies biases, penalties and bans, then the temperature, then the cuts, each over the
+ * tokens that the one before kept: top-h, top-k, top-p, min-p, typical, epsilon, eta, in the order of
+ * `transformers`. Gives the same token natively and in WebAssembly. Costs O(V), and O(V + T) with n-grams or
+ * sequences over T tokens.
  *
  * @throws {FulmarError} `EMPTY` without logits, for a sequence without ids, or if no token may be drawn; `NON_FINITE` if a logit is NaN
- * or `Infinity`, or all are `-Infinity`; `OUT_OF_RANGE`
- * for an option outside its range or an id that is not below V; `SHAPE_MISMATCH` for a mask of another length; `UNKNOWN_NAME` for an
+ * or `Infinity`, or all are `-Infinity`; `OUT_OF_RANGE` for an option outside its range or an id that is not
+ * below V;
  * unknown key; `MALFORMED` for a value of another type.
  *
  * @example
@@ -130,7 +152,8 @@ export function drawToken(options: DrawTokenOptions): Draw {
 }
 
 /**
- * The distribution that {@link drawToken} draws from: `[V]`, summing to 1, 0 for tokens that were cut. A new array.
+ * Returns the distribution that {@link drawToken} draws from: `[V]`, summing to 1, 0 for tokens that were
+ * cut. A new array.
  *
  * @throws {FulmarError} As {@link drawToken}.
  *
@@ -151,8 +174,8 @@ export function drawProbabilities(options: DrawOptions): Float64Array {
 }
 
 /**
- * The mask that lets `ids` through, out of `vocabSize` tokens: `[ceil(vocabSize / 32)]`, see {@link DrawOptions.allowed}. A grammar
- * makes one for each state and gives it to the draws from there.
+ * Returns the mask that allows `ids` out of `vocabSize` tokens: `[ceil(vocabSize / 32)]`, see {@link
+ * DrawOptions.allowed}. A grammar makes one for each of its states and passes it to the draws in that state.
  *
  * @throws {FulmarError} `OUT_OF_RANGE` for an id that is not below `vocabSize`; `LIMIT_EXCEEDED` for more than 2^22 tokens;
  * `MALFORMED` for ids in an array of another type.
@@ -184,11 +207,11 @@ function ruleJson(place: string, options: DrawOptions, more: KnownKeys): string 
   return optionsJson(place, { ...rule, ...biases }, RULE_KEYS)
 }
 
-/** The core takes pairs, as JSON's keys are texts. */
+/** Converts biases to pairs, as the keys of JSON are texts. */
 function biasesOf(place: string, logitBias: unknown): [number, unknown][] {
   if (typeof logitBias !== 'object' || logitBias === null || Array.isArray(logitBias)) {
     const got = describeValue(logitBias)
-    throw new FulmarError('MALFORMED', `${place}.logitBias must be an object of numbers by id: got ${got}`)
+    throw new FulmarError('MALFORMED', `${place}.logitBias must be an object from ids to numbers: got ${got}`)
   }
   return Object.entries(logitBias).map(([id, bias]) => [Number(id), bias])
 }

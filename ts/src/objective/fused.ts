@@ -1,20 +1,20 @@
-/** From logits, or from hidden states and a linear head, to log-probabilities and back. */
+/** Log-probabilities and their gradients, from logits or from hidden states and a linear head. */
 
 import { call, checkKnownKeys, type OnDevice, placeDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { checkArray } from './argument.js'
 
-/** Rows of logits and an id in each. */
+/** Rows of logits with an id for each. */
 export interface TokenLogitsOptions extends OnDevice {
-  /** `[N, V]`, row after row; `-Infinity` for a token that cannot be. */
+  /** `[N, V]`, row after row; `-Infinity` for an impossible token. */
   readonly logits: Float32Array
   /** `[N]`, each below V. */
   readonly ids: Uint32Array
-  /** Divides the logits; above 0. @default 1 */
+  /** Divisor of the logits; above 0. @default 1 */
   readonly temperature?: number
 }
 
-/** Hidden states, a linear head behind them, and an id for each. */
+/** Hidden states, a linear head, and an id for each state. */
 export interface LinearHeadOptions extends OnDevice {
   /** `[N, width]` */
   readonly hidden: Float32Array
@@ -22,42 +22,43 @@ export interface LinearHeadOptions extends OnDevice {
   readonly weight: Float32Array
   /** `[V]` @default none */
   readonly bias?: Float32Array
-  /** Floats of a hidden state. */
+  /** Number of floats of a hidden state. */
   readonly width: number
   /** `[N]`, each below V. */
   readonly ids: Uint32Array
-  /** Divides the logits; above 0. @default 1 */
+  /** Divisor of the logits; above 0. @default 1 */
   readonly temperature?: number
 }
 
-/** What is told beside log-probabilities and entropies. */
+/** Optional outputs besides log-probabilities and entropies. */
 export interface TokenSquares {
-  /** Whether {@link TokenLogProbsResult.logSumSqProb} is told. @default false */
+  /** If true, returns {@link TokenLogProbsResult.logSumSqProb}. @default false */
   readonly logSumSqProb?: boolean
 }
 
-/** What a loss says of each token. */
+/** Gradients of a loss at each token. */
 export interface TokenGradients {
-  /** `[N]` by its log-probability. */
+  /** `[N]` with respect to its log-probability. */
   readonly gradLogProb: Float32Array
-  /** `[N]` by its entropy. @default none */
+  /** `[N]` with respect to its entropy. @default none */
   readonly gradEntropy?: Float32Array
 }
 
-/** Of each id, `[N]`, in nats. */
+/** Results for each id, `[N]`, in nats. */
 export interface TokenLogProbsResult {
-  /** At most 0. */
+  /** Log-probability of the id, at most 0. */
   readonly logProb: Float32Array
-  /** Of the row's distribution, in `[0, ln V]`. */
+  /** Entropy of the row's distribution, in `[0, ln V]`. */
   readonly entropy: Float32Array
   /**
-   * The logarithm of the sum of the squares of the row's probabilities, in `[-ln V, 0]`: what `useWeighting` of `DPOLoss` weighs by.
-   * @default not told
+   * Logarithm of the sum of the squares of the row's probabilities, in `[-ln V, 0]`: the weight of
+   * `useWeighting` of `DPOLoss`.
+   * @default absent
    */
   readonly logSumSqProb?: Float32Array
 }
 
-/** Derivatives by what went into a head. */
+/** Gradients with respect to the inputs of a head. */
 export interface HeadGradients {
   /** `[N, width]` */
   readonly hidden: Float32Array
@@ -73,10 +74,12 @@ const SQUARES_KEYS = ['logSumSqProb']
 const GRADIENT_KEYS = ['gradLogProb', 'gradEntropy']
 
 /**
- * The log-probabilities of ids under rows of logits, with the entropies of the rows: the same bits as in training.
+ * Computes log-probabilities of ids under rows of logits, and the entropies of the rows: the same bits as in
+ * training.
  *
- * @throws {FulmarError} `EMPTY` without ids; `SHAPE_MISMATCH` if the logits are not as many rows; `OUT_OF_RANGE` for an id that is not
- * below V or a temperature that is not above 0; `NON_FINITE` if a row has a NaN or `Infinity`, or nothing but `-Infinity`;
+ * @throws {FulmarError} `EMPTY` without ids; `SHAPE_MISMATCH` if the logits have another number of rows;
+ * `OUT_OF_RANGE` for an id that is not below V or a temperature that is not above 0; `NON_FINITE` if a row
+ * has a NaN or `Infinity`, or only `-Infinity`;
  * `MALFORMED` for an array of another type; `UNKNOWN_NAME` for an unknown key.
  *
  * @example
@@ -98,7 +101,8 @@ export function tokenLogProbs(options: TokenLogitsOptions & TokenSquares): Token
 }
 
 /**
- * The gradient by the logits `[N, V]` of a loss whose derivatives by {@link tokenLogProbs} are given. A new array.
+ * Computes the gradient with respect to the logits `[N, V]` from a loss's gradients at {@link tokenLogProbs}.
+ * A new array.
  *
  * @throws {FulmarError} Those of {@link tokenLogProbs}; `SHAPE_MISMATCH` and `NON_FINITE` for gradients that are not `[N]` numbers.
  *
@@ -122,8 +126,8 @@ export function tokenLogProbsBackward(options: TokenLogitsOptions & TokenGradien
 }
 
 /**
- * {@link tokenLogProbs} of the logits `(W h + b) / temperature`, which are computed some rows at a time: at most 4 MB of them exist at
- * once, whatever N and V.
+ * Computes {@link tokenLogProbs} of the logits `(W h + b) / temperature` in blocks of rows: at most 4 MB of
+ * logits exist at once, for any N and V.
  *
  * @throws {FulmarError} Those of {@link tokenLogProbs}, and `SHAPE_MISMATCH` for hidden states, weights or a bias of another length.
  *
@@ -149,8 +153,8 @@ export function headLogProbs(options: LinearHeadOptions & TokenSquares): TokenLo
 }
 
 /**
- * The gradients by hidden states, weights and bias of a loss whose derivatives by {@link headLogProbs} are given. The logits are computed
- * again, some rows at a time. New arrays.
+ * Computes the gradients with respect to hidden states, weights and bias from a loss's gradients at {@link
+ * headLogProbs}. Recomputes the logits in blocks of rows. New arrays.
  *
  * @throws {FulmarError} Those of {@link headLogProbs}; `SHAPE_MISMATCH` and `NON_FINITE` for gradients that are not `[N]` numbers.
  *
@@ -192,7 +196,7 @@ function checkHead(options: LinearHeadOptions): void {
 }
 
 function joined(options: TokenGradients): Float32Array {
-  // Each is read once, and then checked: a getter may do anything.
+  // Each is read once and then checked, as a getter may return another value.
   const { gradLogProb, gradEntropy } = options
   checkArray({ gradLogProb }, 'gradLogProb', 'Float32Array')
   checkArray({ gradEntropy }, 'gradEntropy', 'Float32Array', true)

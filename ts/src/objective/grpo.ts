@@ -1,4 +1,4 @@
-/** Group relative policy optimisation and its family, over ragged batches of log-probabilities. */
+/** Group relative policy optimization and its family, over ragged batches of log-probabilities. */
 
 import { call, type OnDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
@@ -13,14 +13,15 @@ import {
 } from './loss.js'
 
 /**
- * A loss of the family under its name, with the bounds that its paper recommends; other options replace what it chose.
+ * A loss of the family by its name, with the bounds that its paper recommends; other options override them.
  *
- * | preset | chooses |
+ * | preset | sets |
  * |---|---|
  * | `grpo` ([paper](https://arxiv.org/abs/2402.03300)) | `normalization: 'sequenceMean'` |
  * | `bnpo` (TRL's name) | nothing: the mean over the tokens of the batch |
  * | `dapo` ([paper](https://arxiv.org/abs/2503.14476)) | `clipEpsilon: [0.2, 0.28]`; with micro-batches give `globalTokens` |
- * | `drGrpo` ([paper](https://arxiv.org/abs/2503.20783)) | nothing, and asks for `normalization: { fixedLength }`, the longest answer |
+ * | `drGrpo` ([paper](https://arxiv.org/abs/2503.20783)) | nothing, and needs `normalization: { fixedLength
+ * }`, the longest answer |
  * | `gspo` ([paper](https://arxiv.org/abs/2507.18071)) | `ratio: 'sequence', clipEpsilon: [3e-4, 4e-4], normalization: 'sequenceMean'` |
  * | `gspoToken` (the same) | `ratio: 'sequenceToken'`, the rest as `gspo` |
  * | `cispo` ([paper](https://arxiv.org/abs/2506.13585)) | `surrogate: { cispo: { cap: 5 } }` |
@@ -53,10 +54,10 @@ export interface Envelope {
 }
 
 /**
- * What pushes a token of ratio `r` and advantage `A`. `clip`: `-min(r A, clip(r) A)`. `cispo`: `-min(r, cap) A log p`, the weight
- * held fixed. `sapo`: `-4 / tau sigmoid(tau (r - 1)) A`. `vespo`: `-phi(W) A log p`, `W` the ratio of the sequence. `gmpo`:
- * `-exp(mean of clipped log r) A`. `dppo`: `-r A`, unless the probability left the old one by more than `delta` in the direction
- * of the advantage. `none`: `-r A`.
+ * Policy term of a token with ratio `r` and advantage `A`. `clip`: `-min(r A, clip(r) A)`. `cispo`: `-min(r,
+ * cap) A log p`, the weight held fixed. `sapo`: `-4 / tau sigmoid(tau (r - 1)) A`. `vespo`: `-phi(W) A log
+ * p`, `W` the ratio of the sequence. `gmpo`: `-exp(mean of clipped log r) A`. `dppo`: `-r A`, unless the
+ * probability left the old one by more than `delta` in the direction of the advantage. `none`: `-r A`.
  */
 export type Surrogate =
   | 'clip'
@@ -67,72 +68,81 @@ export type Surrogate =
   | { readonly vespo: { readonly positive: Envelope; readonly negative: Envelope } }
   | { readonly dppo: { readonly delta: number } }
 
-/** What {@link GRPOLoss.forward} returns: `metrics` and `gradEntropy` are those that the options ask for. */
+/** Result of {@link GRPOLoss.forward}; the options decide which `metrics` and `gradEntropy` it has. */
 export type GRPOLossOutput = LossResult
 
 /**
- * What corrects for a sampler whose log-probabilities are not `oldLogProb`; looks at `exp(oldLogProb - samplerLogProb)`, which is 1 where
- * `samplerLogProb` is NaN.
+ * Correction for a sampler whose log-probabilities differ from `oldLogProb`. Uses the ratio `exp(oldLogProb -
+ * samplerLogProb)`, which is 1 if `samplerLogProb` is NaN.
  */
 export interface Correction {
-  /** Whose ratio: that of the token, the product over its sequence, or its geometric mean (which only rejects). @default 'token' */
+  /**
+   * Level of the ratio: the token, the product over its sequence, or its geometric mean (which only rejects).
+   * @default 'token'
+   */
   readonly level?: 'token' | 'sequence' | 'geometric'
   /**
-   * `truncate` multiplies by the ratio between the bounds, `mask` by the ratio and rejects what is outside, `veto` rejects
-   * sequences with a token outside. @default 'truncate'
+   * `truncate` multiplies by the ratio clamped to the bounds, `mask` multiplies by the ratio and rejects
+   * tokens outside the bounds, `veto` rejects sequences with a token outside.
+   * @default 'truncate'
    */
   readonly rule?: 'truncate' | 'mask' | 'veto'
-  /** At least 0. @default 0 */
+  /** Lower bound, at least 0. @default 0 */
   readonly min?: number
-  /** Above `min`. @default 3 */
+  /** Upper bound, above `min`. @default 3 */
   readonly max?: number
 }
 
 /** Options of {@link GRPOLoss}; the defaults are those of the Rust core. */
 export interface GRPOLossOptions extends OnDevice {
-  /** A loss of the family under its name. @default none: the options below */
+  /** A loss of the family by its name. @default none: the options below */
   readonly preset?: GRPOPreset
   /**
-   * Whose ratio pushes a token: its own; the geometric mean over its sequence, whose gradient all tokens share, or which has the
-   * gradient of the token alone; the product over its sequence. The surrogates `gmpo` and `dppo` are of tokens. @default 'token'
+   * Level of the ratio of a token: the token itself; the geometric mean over its sequence, with a gradient
+   * shared by all tokens, or with the gradient of the token alone; the product over its sequence. The
+   * surrogates `gmpo` and `dppo` work on tokens.
+   * @default 'token'
    */
   readonly ratio?: 'token' | 'sequence' | 'sequenceToken' | 'sequenceProduct'
-  /** How far it pushes. @default 'clip' */
+  /** Policy term of a token. @default 'clip' */
   readonly surrogate?: Surrogate
-  /** Applied in turn; they need `samplerLogProb`. @default none */
+  /** Corrections applied in turn; they need `samplerLogProb`. @default none */
   readonly corrections?: readonly Correction[]
   /**
-   * Rejects tokens of negative advantage in sequences whose mean of `log q - log p` exceeds it, `q` the sampler's probability or
-   * else the old one; at least 0. @default off
+   * Rejects tokens of negative advantage in sequences whose mean of `log q - log p` exceeds this value, with
+   * `q` the probability of the sampler, or else the old one; at least 0.
+   * @default off
    */
   readonly offPolicyThreshold?: number
-  /** Whether rejected tokens still count in denominators and in other terms, as in TRL. @default false */
+  /** If true, rejected tokens still count in denominators and in other terms, as in TRL. @default false */
   readonly keepRejected?: boolean
-  /** How far the ratio may leave 1 before its gradient stops: both sides, or `[low, high]`. @default 0.2 */
+  /** Distance of the ratio from 1 at which its gradient stops: both sides, or `[low, high]`. @default 0.2 */
   readonly clipEpsilon?: number | readonly [low: number, high: number]
   /** The largest ratio that still pushes down a token with a negative advantage; above `1 + high`. @default off */
   readonly dualClip?: number
-  /** @default 'tokenMean' */
+  /** Denominator of the loss. @default 'tokenMean' */
   readonly normalization?: Normalization
-  /** The penalty for leaving the reference; needs `refLogProb` when its coefficient is above 0. @default none */
+  /** Penalty for leaving the reference; needs `refLogProb` if its coefficient is above 0. @default none */
   readonly klToRef?: KlPenalty
-  /** The penalty for leaving the policy that drew the tokens. @default none */
+  /** Penalty for leaving the policy that drew the tokens. @default none */
   readonly klToInference?: KlPenalty
-  /** Drops tokens whose `(logProb - oldLogProb)^2 / 2` exceeds it. @default off */
+  /** Drops tokens whose `(logProb - oldLogProb)^2 / 2` exceeds this value. @default off */
   readonly klMaskThreshold?: number
-  /** Drops tokens whose `|logProb - oldLogProb|` exceeds it, in nats, in `(0, 700]`. @default 20 */
+  /** Drops tokens whose `|logProb - oldLogProb|` exceeds this value, in nats, in `(0, 700]`. @default 20 */
   readonly logRatioMax?: number
   /**
-   * Keeps these tokens instead, with the ratio at the bound, which has no gradient, as torchtitan does: none of them pushes, all of
-   * them count. @default false
+   * If true, keeps these tokens with the ratio clamped to the bound, as torchtitan does: they have no
+   * gradient, but count.
+   * @default false
    */
   readonly clampLogRatio?: boolean
-  /** Weight of the entropy bonus; needs `entropy` when above 0. @default 0 */
+  /** Weight of the entropy bonus; needs `entropy` if above 0. @default 0 */
   readonly entropyCoefficient?: number
   /**
-   * The share of trained tokens, those of the highest entropy, that keep their policy term and their entropy bonus
-   * ([paper](https://arxiv.org/abs/2506.01939)), in `(0, 1]`; below 1 it needs `entropy`. All tokens count in denominators and KL
-   * terms. The share is that of each batch: give whole batches where it is below 1. @default 1
+   * Share of trained tokens, those of the highest entropy, that keep their policy term and entropy bonus
+   * ([paper](https://arxiv.org/abs/2506.01939)), in `(0, 1]`; below 1 it needs `entropy`. All tokens count in
+   * denominators and KL terms. The share is taken per batch: below 1, give whole batches.
+   * @default 1
    */
   readonly topEntropyQuantile?: number
 }
@@ -164,24 +174,28 @@ const OPTION_KEYS = {
 } as const
 
 /**
- * `S` sequences one after another, `T` tokens in all: sequence `s` is `offsets[s]..offsets[s + 1]`. Nothing is padded;
- * what stands where the mask is 0 is never looked at. The arrays are copied, not kept.
+ * `S` sequences one after another, `T` tokens in all: sequence `s` is `offsets[s]..offsets[s + 1]`. There is
+ * no padding; values where the mask is 0 are never read. The arrays are copied, not kept.
  */
 export interface LossBatch {
-  /** `[T]` under the policy in training. */
+  /** `[T]` log-probabilities under the policy in training. */
   readonly logProb: Float32Array
-  /** `[T]` under the policy that drew the tokens; on-policy the same array. Not finite: the token is dropped and counted. */
+  /**
+   * `[T]` log-probabilities under the policy that drew the tokens; on-policy the same array. A token with a
+   * non-finite value is dropped and counted.
+   */
   readonly oldLogProb: Float32Array
-  /** `[T]` under a frozen reference. */
+  /** `[T]` log-probabilities under a frozen reference. */
   readonly refLogProb?: Float32Array
   /**
-   * `[T]` as the program that drew the tokens computed it, where that is another than `oldLogProb`. NaN where it gave none: the ratio
-   * is 1, as in TRL, and the token is trained and counted (`numSamplerUnknown`). An infinity is refused.
+   * `[T]` log-probabilities as the sampling program computed them, if they differ from `oldLogProb`. NaN for
+   * a missing one: the ratio is 1, as in TRL, and the token is trained and counted (`numSamplerUnknown`). An
+   * infinity throws.
    */
   readonly samplerLogProb?: Float32Array
-  /** `[T]` entropy of the current distribution, in nats. */
+  /** `[T]` entropies of the current distribution, in nats. */
   readonly entropy?: Float32Array
-  /** `[S]` one value a sequence, or `[T]` one a token. */
+  /** `[S]` one value per sequence, or `[T]` one per token. */
   readonly advantage: Float32Array
   /** `[T]` 1 where the token is trained, else 0. */
   readonly mask: Uint8Array
@@ -195,15 +209,17 @@ const COLUMNS = {
 }
 
 /**
- * The policy gradient of GRPO and its family: per trained token `-min(r A, clip(r) A)` with
- * `r = exp(logProb - oldLogProb)`, or another {@link Surrogate}, plus KL penalties, minus an entropy bonus, all under one
- * denominator. {@link GRPOPreset} names the members of the family with their papers, `docs/losses.md` compares them.
+ * Computes the policy gradient of GRPO and its family: per trained token `-min(r A, clip(r) A)` with `r =
+ * exp(logProb - oldLogProb)`, or another {@link Surrogate}, plus KL penalties, minus an entropy bonus, with
+ * one denominator for all. {@link GRPOPreset} lists the family with its papers; `docs/losses.md` compares
+ * them.
  *
- * Metrics: `policyLoss`, `klToRefLoss`, `klToInferenceLoss`, `entropyLoss` (the terms that are there); `clipFraction` (ratio
- * outside the range), `clipFractionLow` and `clipFractionHigh` (and so without gradient), `dualClipFraction`, `kl`, `klApprox`,
- * `klToRef`, `klToInference`, `entropy`, `ratioMean`, `ratioMax`, `ess` (effective sample size, 1 on-policy), `samplerRatioMean`,
- * `samplerRatioMax` (which count a ratio as at most e^80), `samplerLogRatioAbs`, `correctionMean`, `numSamplerUnknown`, `numRejected`,
- * `numTokens`, `numSequences`, `numNonFinite`, `numExtremeRatio`, `numKlMasked`, `numHighEntropy`.
+ * Metrics: the terms in use, of `policyLoss`, `klToRefLoss`, `klToInferenceLoss`, `entropyLoss`;
+ * `clipFraction` (ratio outside the range), `clipFractionLow` and `clipFractionHigh` (and so without
+ * gradient), `dualClipFraction`, `kl`, `klApprox`, `klToRef`, `klToInference`, `entropy`, `ratioMean`,
+ * `ratioMax`, `ess` (effective sample size, 1 on-policy), `samplerRatioMean`, `samplerRatioMax` (which clamp
+ * a ratio to e^80), `samplerLogRatioAbs`, `correctionMean`, `numSamplerUnknown`, `numRejected`, `numTokens`,
+ * `numSequences`, `numNonFinite`, `numExtremeRatio`, `numKlMasked`, `numHighEntropy`.
  *
  * @example
  * ```ts
@@ -248,12 +264,13 @@ export class GRPOLoss {
   }
 
   /**
-   * Value, metrics and gradient over `batch`. Costs O(T); equal inputs give equal bits on every backend.
+   * Computes value, metrics and gradient over `batch`. Costs O(T); equal inputs give equal bits on every
+   * backend.
    *
-   * @throws {FulmarError} `SHAPE_MISMATCH` if two lengths disagree; `EMPTY` if a term lacks its input, or the mask trains nothing
-   * (under `globalTokens` and `globalSequences` the loss and the gradient are 0 then); `NON_FINITE` if a trained position holds a
-   * NaN or an infinity, or if a result overflows; `OUT_OF_RANGE` for offsets that fall or a
-   * mask that is not 0 or 1; `MALFORMED` for an array of another type.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if two lengths disagree; `EMPTY` if a term lacks its input, or no
+   * token is trained (with `globalTokens` and `globalSequences` the loss and the gradient are 0 instead);
+   * `NON_FINITE` if a trained position holds a NaN or an infinity, or if a result overflows; `OUT_OF_RANGE`
+   * for decreasing offsets or a mask that is not 0 or 1; `MALFORMED` for an array of another type.
    */
   forward(batch: LossBatch): GRPOLossOutput {
     return lossResult(withColumns(batch, COLUMNS, (columns) => columns.grpo(this.#optionsJson)))

@@ -15,25 +15,25 @@ import type { KlEstimator } from './loss.js'
 
 /** Options of {@link klEstimate}. */
 export interface KlEstimateOptions extends OnDevice {
-  /** `[T]` of tokens drawn from the policy, under the policy. */
+  /** `[T]` log-probabilities under the policy of tokens that it drew. */
   readonly logProb: Float32Array
-  /** `[T]` under the reference. */
+  /** `[T]` log-probabilities under the reference. */
   readonly refLogProb: Float32Array
-  /** `[T]` 1 where the token counts, else 0; what stands at a 0 is not looked at. */
+  /** `[T]` 1 where the token counts, else 0; values at a 0 are not read. */
   readonly mask: Uint8Array
-  /** @default 'k3' */
+  /** Estimator of the divergence. @default 'k3' */
   readonly estimator?: KlEstimator
 }
 
 /** A KL divergence over masked tokens. */
 export interface KlEstimateResult {
-  /** Mean over the masked tokens, in nats; 0 if there are none. */
+  /** Mean over the masked tokens, in nats; 0 without masked tokens. */
   readonly mean: number
-  /** How many tokens the mean is over. */
+  /** Number of masked tokens. */
   readonly numTokens: number
-  /** `[T]` the estimate at each token, 0 off the mask. */
+  /** `[T]` estimate at each token, 0 off the mask. */
   readonly kl: Float32Array
-  /** `[T]` derivative of `mean` by `logProb`, 0 off the mask. */
+  /** `[T]` gradient of `mean` with respect to `logProb`, 0 off the mask. */
   readonly gradLogProb: Float32Array
 }
 
@@ -71,41 +71,45 @@ export function klEstimate(options: KlEstimateOptions): KlEstimateResult {
 
 /** Options of {@link klReward}. */
 export interface KlRewardOptions extends OnDevice {
-  /** `[T]` of tokens drawn from the policy, under the policy. */
+  /** `[T]` log-probabilities under the policy of tokens that it drew. */
   readonly logProb: Float32Array
-  /** `[T]` under the reference. */
+  /** `[T]` log-probabilities under the reference. */
   readonly refLogProb: Float32Array
   /** `[T]` 1 where the token counts, else 0. */
   readonly mask: Uint8Array
   /** `[S + 1]` bounds of the sequences. */
   readonly offsets: Uint32Array
-  /** `[S]` one value a sequence, or `[T]` one a token, which stays in its place. */
+  /** `[S]` one value per sequence, or `[T]` one per token, which keeps its position. */
   readonly reward: Float32Array
-  /** The factor of the estimate, at least 0. @default 1 */
+  /** Factor of the estimate, at least 0. @default 1 */
   readonly coefficient?: number
-  /** @default 'k1' */
+  /** Estimator of the divergence. @default 'k1' */
   readonly estimator?: KlEstimator
-  /** Where the reward of a sequence is put; not with rewards of tokens: at the last masked token of its sequence, or at every token, as TorchRL has it. @default 'lastToken' */
+  /**
+   * Position of the reward of a sequence: its last masked token, or every token, as in TorchRL. Not with
+   * rewards of tokens.
+   * @default 'lastToken'
+   */
   readonly place?: 'lastToken' | 'everyToken'
 }
 
-/** Rewards of tokens with a penalty for leaving the reference. */
+/** Rewards of tokens, less a penalty for leaving the reference. */
 export interface KlRewardResult {
-  /** `[T]` the estimate at each token, 0 off the mask. */
+  /** `[T]` estimate at each token, 0 off the mask. */
   readonly kl: Float32Array
-  /** `[T]` */
+  /** `[T]` rewards after the penalty. */
   readonly reward: Float32Array
 }
 
 const REWARD_KEYS = { device: true, coefficient: true, estimator: true, place: true } as const
 
 /**
- * Takes the KL estimate of each masked token off the reward, `reward_t = placed reward - coefficient * kl_t`: the sums of TorchRL's
+ * Subtracts the KL estimate of each masked token from its reward, `reward_t = placed reward - coefficient *
+ * kl_t`, as in TorchRL's
  * `KLComputation` and `KLRewardTransform`. New arrays.
  *
- * @throws {FulmarError} `SHAPE_MISMATCH` for unequal lengths; `INCOMPATIBLE` for a place with rewards of tokens; `NON_FINITE` for a NaN
- * or an infinity in a reward, or where the mask is 1;
- * `OUT_OF_RANGE` for a mask that is not 0 or 1 or a coefficient below 0; `UNKNOWN_NAME` for an unknown key; `MALFORMED` for an array of
+ * @throws {FulmarError} `SHAPE_MISMATCH` for unequal lengths; `INCOMPATIBLE` for `place` with rewards of
+ * tokens; `NON_FINITE` for a NaN or an infinity in a reward, or where the mask is 1;
  * another type.
  *
  * @example
@@ -134,10 +138,7 @@ export function klReward(options: KlRewardOptions): KlRewardResult {
   const isPerToken = reward.length === logProb.length && reward.length !== offsets.length - 1
   if (rule.place !== undefined && isPerToken) {
     const got = `'${rule.place}' and ${reward.length} rewards for ${offsets.length - 1} sequences`
-    throw new FulmarError(
-      'INCOMPATIBLE',
-      `place must be left out with one reward a token, which has its place: got ${got}`,
-    )
+    throw new FulmarError('INCOMPATIBLE', `place must be left out with one reward per token: got ${got}`)
   }
   const both = call(() => raw.klReward(json, logProb, refLogProb, mask, offsets, reward))
   return { kl: both.slice(0, logProb.length), reward: both.slice(logProb.length) }
@@ -145,29 +146,35 @@ export function klReward(options: KlRewardOptions): KlRewardResult {
 
 /** Options of {@link importanceWeights}. */
 export interface ImportanceWeightsOptions extends OnDevice {
-  /** `[T]` under the policy that updates start from. */
+  /** `[T]` log-probabilities under the policy at the start of the update. */
   readonly oldLogProb: Float32Array
-  /** `[T]` as the program that drew the tokens computed it; NaN where it gave none, with the ratio 1, as in `GRPOLoss`. */
+  /**
+   * `[T]` log-probabilities as the sampling program computed them; NaN for a missing one, with the ratio 1,
+   * as in `GRPOLoss`.
+   */
   readonly samplerLogProb: Float32Array
   /** `[T]` 1 where the token counts, else 0. */
   readonly mask: Uint8Array
   /** `[S + 1]` bounds of the sequences. */
   readonly offsets: Uint32Array
-  /** Whose ratio is looked at. @default 'token' */
+  /** Level of the ratio. @default 'token' */
   readonly level?: 'token' | 'sequence' | 'geometric'
-  /** Bring it between the bounds, or reject what lies outside; `veto` rejects whole sequences. @default 'truncate' */
+  /**
+   * Clamps the ratio to the bounds, or rejects tokens outside; `veto` rejects whole sequences.
+   * @default 'truncate'
+   */
   readonly rule?: 'truncate' | 'mask' | 'veto'
-  /** @default 0 */
+  /** Lower bound. @default 0 */
   readonly min?: number
-  /** @default 3 */
+  /** Upper bound. @default 3 */
   readonly max?: number
 }
 
 /**
- * What a loss multiplies each token with, as another program drew it than the one that says its old log-probability: 1 off the mask, 0
- * where it is rejected. `[T]`, a new array.
+ * Computes the importance weight of each token if another program drew it than the one that computed
+ * `oldLogProb`: 1 off the mask, 0 where rejected. `[T]`, a new array.
  *
- * @throws {FulmarError} Those of {@link klReward}; `OUT_OF_RANGE` for bounds that are.
+ * @throws {FulmarError} Those of {@link klReward}; `OUT_OF_RANGE` for invalid bounds.
  *
  * @example
  * ```ts
@@ -197,18 +204,19 @@ export function importanceWeights(options: ImportanceWeightsOptions): Float64Arr
 
 /** Options of {@link AdaptiveKLController}. */
 export interface AdaptiveKLControllerOptions {
-  /** Where the coefficient starts; above 0. */
+  /** Initial coefficient; above 0. */
   readonly initKlCoef: number
-  /** The divergence to keep, in nats; above 0. */
+  /** Target divergence, in nats; above 0. */
   readonly target: number
-  /** The number of values over which a change adds up; above 0. */
+  /** Number of values over which a change adds up; above 0. */
   readonly horizon: number
 }
 
 /**
- * A KL coefficient that follows the divergence: with `e = clamp(mean kl / target - 1, -0.2, 0.2)` it is multiplied by
- * `1 + e n / horizon` for `n` values (D. Ziegler and others, <https://arxiv.org/abs/1909.08593>). Values are divergences in nats, where
- * TorchRL's class wants them times `-coefficient`. Holds native memory: dispose it, or declare it with `using`.
+ * Adapts a KL coefficient to the divergence: with `e = clamp(mean kl / target - 1, -0.2, 0.2)` it is
+ * multiplied by `1 + e n / horizon` for `n` values (D. Ziegler and others,
+ * <https://arxiv.org/abs/1909.08593>). Values are divergences in nats; TorchRL's class takes them times
+ * `-coefficient`. Holds native memory: dispose it, or declare it with `using`.
  *
  * @example
  * ```ts
@@ -222,35 +230,36 @@ export interface AdaptiveKLControllerOptions {
 export class AdaptiveKLController {
   readonly #raw: RawKlController
 
-  /** @throws {FulmarError} `OUT_OF_RANGE` for a number that is not finite and above 0. */
+  /** @throws {FulmarError} `OUT_OF_RANGE` for a number that is not finite or not above 0. */
   constructor(options: AdaptiveKLControllerOptions) {
     checkKnownKeys('AdaptiveKLController', options, ['initKlCoef', 'target', 'horizon'])
     const { initKlCoef, target, horizon } = options
     this.#raw = call(() => raw.KlController.create(initKlCoef, target, horizon))
   }
 
-  /** The coefficient in use. */
+  /** Current coefficient. */
   get coefficient(): number {
     return call(() => this.#raw.coefficient())
   }
 
   /**
-   * The coefficient after these divergences.
-   * @throws {FulmarError} `EMPTY` without values; `NON_FINITE` for one that is; `OUT_OF_RANGE` for far more than `horizon`.
+   * Updates the coefficient by these divergences and returns it.
+   * @throws {FulmarError} `EMPTY` without values; `NON_FINITE` for a NaN or an infinity; `OUT_OF_RANGE` for
+   * far more than `horizon`.
    */
   update(kl: ArrayLike<number>): number {
     const values = numbersOf('kl', kl)
     return call(() => this.#raw.update(values))
   }
 
-  /** Frees it. */
+  /** Frees the native memory. */
   [Symbol.dispose](): void {
     this.#raw.free()
   }
 }
 
 /**
- * A KL coefficient that stays: where an {@link AdaptiveKLController} may stand.
+ * A constant KL coefficient, usable in place of an {@link AdaptiveKLController}.
  *
  * @example
  * ```ts
@@ -261,7 +270,7 @@ export class AdaptiveKLController {
  * ```
  */
 export class ConstantKLController {
-  /** The coefficient in use. */
+  /** Current coefficient. */
   readonly coefficient: number
 
   constructor(options: { readonly klCoef: number }) {
@@ -269,7 +278,7 @@ export class ConstantKLController {
     this.coefficient = options.klCoef
   }
 
-  /** The same coefficient. */
+  /** Returns the coefficient unchanged. */
   update(_kl?: ArrayLike<number>): number {
     return this.coefficient
   }

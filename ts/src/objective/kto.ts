@@ -1,4 +1,4 @@
-/** Losses of answers that are good or bad by themselves, not in pairs. */
+/** Losses of single answers labelled good or bad, without pairs. */
 
 import { call, type OnDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
@@ -7,15 +7,21 @@ import { type LossResult, lossResult, withColumns } from './loss.js'
 
 /** Options of {@link KTOLoss}; the defaults are those of the Rust core. */
 export interface KTOLossOptions extends OnDevice {
-  /** Where an answer is as good as the reference: at the divergence of the policy (`kto`) or at 0. @default 'kto' */
+  /**
+   * Reference point of the reward: the divergence of the policy from the reference (`kto`) or 0.
+   * @default 'kto'
+   */
   readonly lossType?: 'kto' | 'apoZeroUnpaired'
-  /** How dear leaving the reference is, above 0. @default 0.1 */
+  /** Strength of the penalty for leaving the reference, above 0. @default 0.1 */
   readonly beta?: number
-  /** What a desirable answer counts, at least 0. @default 1 */
+  /** Weight of a desirable answer, at least 0. @default 1 */
   readonly desirableWeight?: number
-  /** What another counts, at least 0. @default 1 */
+  /** Weight of an undesirable answer, at least 0. @default 1 */
   readonly undesirableWeight?: number
-  /** What sums over answers are divided by: the answers of a whole optimiser step. @default those of the batch */
+  /**
+   * Divisor of sums over answers: the number of answers of a whole optimizer step.
+   * @default that of the batch
+   */
   readonly numSequences?: number
 }
 
@@ -30,15 +36,18 @@ const OPTION_KEYS = {
 
 /** `S` answers one after another, laid out as a `LossBatch`. The arrays are copied, not kept. */
 export interface KTOBatch {
-  /** `[T]` under the policy in training. */
+  /** `[T]` log-probabilities under the policy in training. */
   readonly logProb: Float32Array
-  /** `[T]` under a frozen reference. */
+  /** `[T]` log-probabilities under a frozen reference. */
   readonly refLogProb: Float32Array
   /** `[S]` 1 where the answer is desirable, else 0. */
   readonly desirable: Uint8Array
-  /** Log-ratios of whole answers put behind prompts that they do not belong to, those of the whole optimiser step; for `kto`. */
+  /**
+   * Log-ratios of whole answers paired with prompts of other answers, for the whole optimizer step; for
+   * `kto`.
+   */
   readonly klLogRatio?: Float32Array
-  /** `[T]` 1 for tokens of answers, of which each sequence needs one, else 0. */
+  /** `[T]` 1 for tokens of answers, else 0; each sequence needs one. */
   readonly mask: Uint8Array
   /** `[S + 1]` from 0 to `T`. */
   readonly offsets: Uint32Array
@@ -51,11 +60,13 @@ const COLUMNS = {
 } as const
 
 /**
- * Desirable answers should gain on the reference, others lose: with the log-ratio `c` of an answer and `z = max(0, mean(klLogRatio))`
- * (0 for `apoZeroUnpaired`), the mean of `w sigmoid(-beta (c - z))` for desirable ones and `w sigmoid(beta (c - z))` for others.
+ * Trains desirable answers up and others down, relative to the reference: with the log-ratio `c` of an answer
+ * and `z = max(0, mean(klLogRatio))` (0 for `apoZeroUnpaired`), the mean of `w sigmoid(-beta (c - z))` for
+ * desirable ones and `w sigmoid(beta (c - z))` for others.
  * [KTO](https://arxiv.org/abs/2402.01306), [APO](https://arxiv.org/abs/2408.06266).
  *
- * Metrics: `kl` (that `z`), `rewardChosen`, `rewardRejected` (means of `beta c` over desirable and other answers), `logProbChosen`,
+ * Metrics: `kl` (`z` above), `rewardChosen`, `rewardRejected` (means of `beta c` over desirable and other
+ * answers), `logProbChosen`,
  * `logProbRejected`, `numSequences`, `numTokens`.
  *
  * @example
@@ -88,10 +99,10 @@ export class KTOLoss {
   }
 
   /**
-   * Value, metrics and gradient over `batch`. Costs O(T).
+   * Computes value, metrics and gradient over `batch`. Costs O(T).
    *
    * @throws {FulmarError} `SHAPE_MISMATCH` if two lengths disagree; `EMPTY` if a sequence has no trained token or `klLogRatio` is
-   * missing; `NON_FINITE` if a trained position or a log-ratio is a NaN or an infinity; `OUT_OF_RANGE` for offsets that fall, or a
+   * missing; `NON_FINITE` if a trained position or a log-ratio is a NaN or an infinity; `OUT_OF_RANGE` for decreasing offsets, or a
    * mask or a label that is not 0 or 1; `MALFORMED` for an array of another type.
    */
   forward(batch: KTOBatch): LossResult {

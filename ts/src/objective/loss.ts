@@ -1,30 +1,33 @@
-/** What losses share: how a batch reaches the core, their result, their denominators, their KL penalty. */
+/** Shared parts of losses: batches for the core, results, denominators, KL penalties. */
 
 import { call, checkKnownKeys } from '../core/index.js'
 import { type RawLossColumns, type RawLossOutput, raw } from '../native/index.js'
 import { checkArray } from './argument.js'
 
-/** Value, numbers to log, and gradient of one loss over one batch. */
+/** Value, metrics and gradient of one loss over one batch. */
 export interface LossResult {
-  /** All terms together: what the gradient belongs to. */
+  /** Sum of all terms, which the gradients belong to. */
   readonly loss: number
-  /** Means over the kept tokens, maxima and counts, by name; 0 where there was nothing to look at. */
+  /** Means over the kept tokens, maxima and counts, by name; 0 over nothing. */
   readonly metrics: Readonly<Record<string, number>>
-  /** How many tokens each mean is over (1 for terms of the loss, maxima and counts): joins means of batches exactly. */
+  /**
+   * Number of tokens in each mean (1 for terms of the loss, maxima and counts), to combine means of batches
+   * exactly.
+   */
   readonly denominators: Readonly<Record<string, number>>
-  /** `[T]` derivative of the loss by each log-probability; exactly 0 where nothing is trained. A new array. */
+  /** `[T]` gradient with respect to each log-probability; exactly 0 where nothing is trained. A new array. */
   readonly gradLogProb: Float32Array
-  /** `[T]` derivative by each entropy, where the loss holds an entropy term. A new array. */
+  /** `[T]` gradient with respect to each entropy, if the loss has an entropy term. A new array. */
   readonly gradEntropy?: Float32Array
 }
 
-/** What a loss gives: a {@link LossResult}, of which a loss of the caller's own may leave out what is only logged. */
+/** Result of any loss: a {@link LossResult}, whose logged fields a custom loss may leave out. */
 export type ObjectiveResult = Omit<LossResult, 'metrics' | 'denominators'> &
   Partial<Pick<LossResult, 'metrics' | 'denominators'>>
 
 /**
- * What the recipes take for a loss: those of this package, or any object with such a `forward`. `Batch` is what the loss of the recipe
- * reads, such as {@link LossBatch} of GRPO.
+ * A loss for the recipes: one of this package, or any object with such a `forward`. `Batch` is the input of
+ * the recipe's loss, such as {@link LossBatch} for GRPO.
  *
  * @example
  * ```ts
@@ -46,14 +49,14 @@ export type ObjectiveResult = Omit<LossResult, 'metrics' | 'denominators'> &
  * ```
  */
 export interface Objective<Batch> {
-  /** Value and gradient over `batch`, whose arrays it must not keep or change. */
+  /** Computes value and gradient over `batch`, whose arrays it must not keep or change. */
   forward(batch: Batch): ObjectiveResult
 }
 
 /**
- * What sums over tokens are divided by: the trained tokens of the batch; mean over sequences of their token means;
- * sequences times a length; or a number of tokens or of sequences (of which each counts by its mean) that the caller counts
- * over a whole optimiser step, so that micro-batches add up to one batch.
+ * Divisor of sums over tokens: the trained tokens of the batch; mean over sequences of their token means;
+ * sequences times a length; or the number of tokens or of sequences (each counted by its mean) of a whole
+ * optimizer step, so that micro-batches add up to one batch.
  */
 export type Normalization =
   | 'tokenMean'
@@ -67,27 +70,29 @@ export type KlEstimator = 'k1' | 'k2' | 'k3'
 
 /** A KL term of a loss, over the tokens and with the denominator of the loss. */
 export interface KlPenalty {
-  /** @default 'k3' */
+  /** Estimator of the divergence. @default 'k3' */
   readonly estimator?: KlEstimator
-  /** The factor, at least 0. @default none: the term is left out */
+  /** Factor of the term, at least 0. @default none: the term is left out */
   readonly coefficient?: number
   /**
-   * Multiplies the estimate by the ratio that pushes the token, its gradient included: unbiased for tokens of an older policy where it
-   * is that of the token; where the loss has the ratio of a sequence, it is that one, as in TRL. @default false
+   * If true, multiplies the estimate by the ratio of the policy term, with its gradient: unbiased for tokens
+   * of an older policy if it is the ratio of the token. If the loss uses the ratio of a sequence, that one
+   * multiplies, as in TRL.
+   * @default false
    */
   readonly importanceWeighted?: boolean
 }
 
-/** The keys of {@link KlPenalty}. */
+/** Keys of {@link KlPenalty}. */
 export const KL_PENALTY_KEYS = { estimator: true, coefficient: true, importanceWeighted: true } as const
 
-/** Where sequences end, and which of their tokens are trained. */
+/** Bounds of the sequences, and the mask of their trained tokens. */
 interface Layout {
   readonly mask: Uint8Array
   readonly offsets: Uint32Array
 }
 
-/** The columns of a loss: those that must be there, those that may, and other keys of its batch. */
+/** Columns of a loss: required ones, optional ones, and other keys of its batch. */
 interface ColumnNames {
   readonly needed: readonly string[]
   readonly optional?: readonly string[]
@@ -95,9 +100,9 @@ interface ColumnNames {
 }
 
 /**
- * Asks the core something about `batch`.
- * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `MALFORMED` for an array of another type; and
- * what the core throws.
+ * Calls the core with the columns of `batch`.
+ * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `MALFORMED` for an array of
+ * another type; and errors of the core.
  */
 export function withColumns<R>(
   batch: Layout,
@@ -121,7 +126,7 @@ export function withColumns<R>(
   }
 }
 
-/** Numbers to log and what they are over, by name. */
+/** Returns metrics and their denominators, by name. */
 export function metricsOf(metricsJson: string): Pick<LossResult, 'metrics' | 'denominators'> {
   const entries: { name: string; value: number; denominator: number }[] = JSON.parse(metricsJson)
   return {
@@ -130,12 +135,12 @@ export function metricsOf(metricsJson: string): Pick<LossResult, 'metrics' | 'de
   }
 }
 
-/** The core's output as a result. */
+/** Converts the core's output to a result. */
 export function lossResult({ loss, metricsJson, gradLogProb, gradEntropy }: RawLossOutput): LossResult {
   return { loss, ...metricsOf(metricsJson), gradLogProb, ...(gradEntropy && { gradEntropy }) }
 }
 
-/** The same with a value for each sequence. */
+/** Converts the core's output to a result with a value for each sequence. */
 export function sequenceLossResult(
   output: RawLossOutput,
 ): LossResult & { readonly sequenceLoss: Float64Array } {

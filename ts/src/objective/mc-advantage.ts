@@ -1,4 +1,4 @@
-/** Advantages of groups whose rollouts come one by one, and the choice of rollouts. */
+/** Advantages of groups whose rollouts arrive one by one, and selection of rollouts. */
 
 import {
   call,
@@ -12,21 +12,29 @@ import {
 import { type RawGroupQueues, type RawTopKQueues, raw } from '../native/index.js'
 import { optionsJson } from './argument.js'
 
-/** How a group is chosen out of candidates. */
+/** Options of the selection of a group among candidates. */
 export interface MCAdvantageSelectorOptions {
   /**
-   * The subset whose mean lies nearest to the middle of the bounds, and is the widest; the first candidates; or evenly spaced ones in
-   * the order of returns. @default 'balanced'
+   * `balanced` takes the subset whose mean is nearest to the middle of the bounds, and of these the one with
+   * the widest spread; `first` takes the first candidates; `uniform` takes evenly spaced ones in the order of
+   * returns.
+   * @default 'balanced'
    */
   readonly strategy?: 'balanced' | 'first' | 'uniform'
-  /** Most subsets that `balanced` looks at; above, it exchanges one rollout at a time. @default 100000 */
+  /**
+   * Maximum number of subsets that `balanced` compares; above it, rollouts are exchanged one at a time.
+   * @default 100000
+   */
   readonly maxCombinations?: number
 }
 
-/** Both exclusive: what the mean return of a kept group lies between. */
+/** Bounds of the mean return of a kept group, both exclusive. */
 export type ReturnBounds = readonly [low: number, high: number]
 
-/** Chooses `groupSize` of the candidates by their indices, or nothing if no choice will do yet. */
+/**
+ * Selects `groupSize` of the candidates by their indices, or returns nothing if no selection is acceptable
+ * yet.
+ */
 export type CandidateSelector<T> = (candidates: {
   readonly returns: readonly number[]
   readonly items: readonly T[]
@@ -36,42 +44,52 @@ export type CandidateSelector<T> = (candidates: {
 
 /** Options of {@link MCAdvantage}. */
 export interface MCAdvantageOptions<T> extends OnDevice {
-  /** Rollouts of a group; at least 2. */
+  /** Number of rollouts of a group; at least 2. */
   readonly grpoSize: number
-  /** Compares rollouts by the sum, largest or mean of their rewards; without it single rewards are compared. @default none */
+  /**
+   * Compares rollouts by the sum, maximum or mean of their rewards; without it single rewards are compared.
+   * @default none
+   */
   readonly trajectoryReturn?: 'sum' | 'max' | 'mean'
-  /** A group is kept if its mean return lies between; needs `trajectoryReturn`. @default all are kept */
+  /**
+   * Keeps a group only if its mean return is within these bounds; needs `trajectoryReturn`.
+   * @default all are kept
+   */
   readonly keepReturnBounds?: ReturnBounds
-  /** Rollouts that may come before a group without a choice is dropped; needs `trajectoryReturn`. @default grpoSize */
+  /**
+   * Number of rollouts after which a group without an acceptable selection is dropped; needs
+   * `trajectoryReturn`.
+   * @default grpoSize
+   */
   readonly candidateGroupSize?: number
-  /** Rollouts that must have come before a choice is tried. @default grpoSize */
+  /** Number of rollouts before the first selection is tried. @default grpoSize */
   readonly candidateSelectionMinSize?: number
-  /** How a choice is made, or a function that makes it. */
+  /** Strategy of the selection, or a function that makes it. */
   readonly candidateSelector?: MCAdvantageSelectorOptions | CandidateSelector<T>
 }
 
-/** A rollout that was given out with its group. */
+/** A rollout of a complete group. */
 export interface AdvantageOf<T> {
-  /** What was pushed. */
+  /** The item that was pushed. */
   readonly item: T
   /** The advantage of each of its rewards. */
   readonly advantage: Float64Array
 }
 
-/** What {@link MCAdvantage.stats} counts. */
+/** Counts of {@link MCAdvantage.stats}. */
 export interface MCAdvantageStats {
   readonly completedTrajectories: number
   readonly completedDecisions: number
-  /** The sum of the sums of rewards; counted with `trajectoryReturn` only, as the next two. */
+  /** Sum of the sums of rewards; counted only with `trajectoryReturn`, as the next two. */
   readonly trajectoryReturnSum: number
-  /** The largest of these sums; null before the first. */
+  /** Largest of these sums; null before the first. */
   readonly trajectoryReturnMax: number | null
-  /** Rollouts whose sum is above 0. */
+  /** Number of rollouts whose sum is above 0. */
   readonly successfulTrajectories: number
   readonly completedGroups: number
   readonly writtenGroups: number
   readonly droppedGroups: number
-  /** Groups that needed more candidates than were first looked at. */
+  /** Number of groups that needed more candidates than the first selection had. */
   readonly rescuedGroups: number
   readonly selectedTrajectories: number
   readonly unselectedTrajectories: number
@@ -80,11 +98,11 @@ export interface MCAdvantageStats {
   readonly maxQueuedTrajectoriesPerGroup: number
 }
 
-/** Where {@link MCAdvantage} stands: plain JSON, for a checkpoint, if the items are. */
+/** State of {@link MCAdvantage}: plain JSON, for a checkpoint, if the items are. */
 export interface MCAdvantageState<T> {
-  /** What waits and what was counted. */
+  /** Waiting rollouts and counts, as the core writes them. */
   readonly queues: string
-  /** The items that wait, by ticket. */
+  /** Items of waiting rollouts, by ticket. */
   readonly items: readonly (readonly [ticket: number, item: T])[]
 }
 
@@ -104,10 +122,11 @@ const MC_KEYS = {
 } as const
 
 /**
- * Collects rollouts by group and gives a group out with its advantages once it is complete: without `trajectoryReturn`
- * `(r - mean) / max(std, 1e-6)` over all rewards of the group, else the same over the returns of its rollouts. Groups are known by an
- * id of the caller's, never by the prompt's text. A group of equal returns gets exactly 0. At most 65,536 groups wait. Holds native
- * memory: dispose it, or declare it with `using`.
+ * Collects rollouts by group and returns a group with its advantages once it is complete: without
+ * `trajectoryReturn` `(r - mean) / max(std, 1e-6)` over all rewards of the group, else the same over the
+ * returns of its rollouts. Groups are identified by an id of the caller's, never by the prompt's text. A
+ * group of equal returns gets exactly 0. At most 65,536 groups wait. Holds native memory: dispose it, or
+ * declare it with `using`.
  *
  * @example
  * ```ts
@@ -136,7 +155,7 @@ export class MCAdvantage<T> {
   readonly #rule: Pick<MCAdvantageOptions<T>, 'grpoSize' | 'keepReturnBounds'>
 
   /**
-   * @throws {FulmarError} `OUT_OF_RANGE` for an option outside its range, or that needs another one; `MALFORMED` for a value of another
+   * @throws {FulmarError} `OUT_OF_RANGE` for an option outside its range, or without one that it needs; `MALFORMED` for a value of another
    * type; `UNKNOWN_NAME` for an unknown key.
    */
   constructor(options: MCAdvantageOptions<T>) {
@@ -150,10 +169,11 @@ export class MCAdvantage<T> {
   }
 
   /**
-   * Adds a rollout with its rewards, one or more; the whole group in order if it is complete now.
+   * Adds a rollout with its rewards, one or more. Returns the whole group in order if it is complete now.
    *
-   * @throws {FulmarError} `EMPTY` without rewards; `NON_FINITE` for one that is; `LIMIT_EXCEEDED` if too many groups wait; what a
-   * selector of one's own throws, or `OUT_OF_RANGE` and `SHAPE_MISMATCH` for what it returns: the rollout waits then.
+   * @throws {FulmarError} `EMPTY` without rewards; `NON_FINITE` for a reward that is not finite;
+   * `LIMIT_EXCEEDED` if too many groups wait; errors of a custom selector, or `OUT_OF_RANGE` and
+   * `SHAPE_MISMATCH` for its result: the rollout then waits.
    */
   push(groupId: string, rewards: ArrayLike<number>, item: T): readonly AdvantageOf<T>[] | undefined {
     const values = numbersOf('rewards', rewards)
@@ -177,31 +197,31 @@ export class MCAdvantage<T> {
     return this.#given(group)
   }
 
-  /** What was counted since the start or {@link MCAdvantage.resetStats}; what is queued is of now. */
+  /** Returns counts since the start or {@link MCAdvantage.resetStats}; counts of queues are current. */
   stats(): MCAdvantageStats {
     return JSON.parse(call(() => this.#raw.stats()))
   }
 
-  /** Counts from 0 again; what waits goes on waiting. */
+  /** Resets all counts to 0; queues are unchanged. */
   resetStats(): void {
     call(() => this.#raw.resetStats())
   }
 
-  /** Forgets all rollouts that wait, and gives them back; the counts stay. */
+  /** Removes all waiting rollouts and returns them; the counts stay. */
   clearQueues(): T[] {
     this.#waiting.clear()
     return this.#taken(JSON.parse(call(() => this.#raw.clearQueues())))
   }
 
-  /** Where it stands, with the items as they are. */
+  /** Returns the state, with the items as they are. */
   stateDict(): MCAdvantageState<T> {
     return { queues: call(() => this.#raw.state()), items: [...this.#items] }
   }
 
   /**
-   * Goes to where `state` was taken, by an advantage of the same options: half-filled groups fill on.
-   * @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME` for what is no state; `CORRUPT` for one that contradicts itself or these options.
-   * Nothing has changed then.
+   * Restores a state of an instance with the same options: half-filled groups keep filling.
+   * @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME` for an invalid state; `CORRUPT` for one that
+   * contradicts itself or these options. After an error nothing has changed.
    */
   loadStateDict(state: MCAdvantageState<T>): void {
     const { queues, items: pairs } = STATE.read('state', state)
@@ -249,13 +269,10 @@ export class MCAdvantage<T> {
 
 function readItem<T>(pair: unknown): [number, T] {
   if (Array.isArray(pair) && pair.length === 2 && Number.isSafeInteger(pair[0])) return [pair[0], pair[1]]
-  throw new FulmarError(
-    'MALFORMED',
-    `state.items must hold pairs of a ticket and an item: got ${String(pair)}`,
-  )
+  throw new FulmarError('MALFORMED', `state.items must be pairs of a ticket and an item: got ${String(pair)}`)
 }
 
-/** The tickets of each group of a state of the core. */
+/** Returns the tickets of each group in a state of the core. */
 function waitingOf(state: string): Map<string, number[]> {
   const { queues }: { queues: Record<string, readonly { ticket: number }[]> } = JSON.parse(state)
   return new Map(Object.entries(queues).map(([group, queue]) => [group, queue.map(({ ticket }) => ticket)]))
@@ -263,16 +280,17 @@ function waitingOf(state: string): Map<string, number[]> {
 
 function checkItems(items: ReadonlyMap<number, unknown>, tickets: readonly number[]): void {
   if (items.size === tickets.length && tickets.every((ticket) => items.has(ticket))) return
-  const rule = `state.items must be those of the ${tickets.length} rollouts that wait`
+  const rule = `state.items must match the ${tickets.length} waiting rollouts`
   throw new FulmarError('CORRUPT', `${rule}: got tickets ${[...items.keys()].slice(0, 8).join(', ')}`)
 }
 
 /**
- * Chooses `groupSize` of candidates by their returns as {@link MCAdvantage} does: their indices, or nothing if no choice has a mean
- * within the bounds.
+ * Selects `groupSize` of candidates by their returns as {@link MCAdvantage} does. Returns their indices, or
+ * nothing if no selection has a mean within the bounds.
  *
- * @throws {FulmarError} `OUT_OF_RANGE` for fewer candidates than `groupSize` or an option outside its range; `NON_FINITE` for a return
- * that is; `LIMIT_EXCEEDED` for more than 1,024 candidates; `UNKNOWN_NAME` for an unknown key.
+ * @throws {FulmarError} `OUT_OF_RANGE` for fewer candidates than `groupSize` or an option outside its range;
+ * `NON_FINITE` for a return that is not finite; `LIMIT_EXCEEDED` for more than 1,024 candidates;
+ * `UNKNOWN_NAME` for an unknown key.
  *
  * @example
  * ```ts
@@ -290,11 +308,11 @@ export class MCAdvantageSelector {
   /** @throws {FulmarError} `UNKNOWN_NAME` for an unknown option or strategy; `OUT_OF_RANGE` for a bad `maxCombinations`. */
   constructor(options: MCAdvantageSelectorOptions = {}) {
     this.#json = optionsJson('MCAdvantageSelector', options, SELECTOR_KEYS)
-    // The core checks the options when it chooses: one of one is the cheapest choice.
+    // The core checks the options when it selects: one of one candidate is the cheapest selection.
     call(() => raw.selectRollouts(this.#json, Float64Array.of(0, 1), 2, 'null'))
   }
 
-  /** Indices of the chosen. */
+  /** Returns the indices of the selected candidates. */
   select(
     returns: ArrayLike<number>,
     options: { readonly groupSize: number; readonly keepReturnBounds?: ReturnBounds },
@@ -309,15 +327,16 @@ export class MCAdvantageSelector {
 
 /** Options of {@link TopKRewardSelector}. */
 export interface TopKRewardSelectorOptions {
-  /** How many rollouts of a prompt are compared; at most 1,024. */
+  /** Number of rollouts of a prompt to compare; at most 1,024. */
   readonly totalDialogTurns: number
-  /** How many of them are kept at most; no more than `totalDialogTurns`. */
+  /** Maximum number of rollouts to keep; no more than `totalDialogTurns`. */
   readonly topkSize: number
 }
 
 /**
- * Keeps, of every so many rollouts of a prompt, the best: those above the (lower) median reward, at most `topkSize`, the best first.
- * Once compared, a prompt's rollouts are forgotten. Holds native memory: dispose it, or declare it with `using`.
+ * Keeps the best of `totalDialogTurns` rollouts of a prompt: those above the (lower) median reward, at most
+ * `topkSize`, in descending order. A prompt's rollouts are removed once compared. Holds native memory:
+ * dispose it, or declare it with `using`.
  *
  * @example
  * ```ts
@@ -340,8 +359,10 @@ export class TopKRewardSelector<T> {
   }
 
   /**
-   * Adds a rollout with the mean of its rewards; the kept ones if it is the last to compare, none if all rewards are equal.
-   * @throws {FulmarError} `NON_FINITE` for a reward that is; `LIMIT_EXCEEDED` if too many prompts wait.
+   * Adds a rollout with the mean of its rewards. Returns the kept rollouts if it is the last to compare; an
+   * empty list if all rewards are equal.
+   * @throws {FulmarError} `NON_FINITE` for a reward that is not finite; `LIMIT_EXCEEDED` if too many prompts
+   * wait.
    */
   push(promptId: string, reward: number, item: T): T[] | undefined {
     const answer: { ticket: number; compared: number[] | null; released: number[] } = JSON.parse(
@@ -353,7 +374,7 @@ export class TopKRewardSelector<T> {
     return kept
   }
 
-  /** Frees the queues. */
+  /** Frees the native memory. */
   [Symbol.dispose](): void {
     this.#items.clear()
     this.#raw.free()

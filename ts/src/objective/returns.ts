@@ -1,7 +1,7 @@
 /**
- * Returns and advantages of recorded steps. Legend: `r` reward, `d` done (the trajectory ends here), `e` terminated (and has no
- * future), `V` value, `V'` value of the next observation, `V'_e = (1 - e) V'`. The last step counts as done. Sums run in doubles;
- * nothing here has a gradient.
+ * Returns and advantages of recorded steps. Legend: `r` reward, `d` done (the trajectory ends here), `e`
+ * terminated (no future), `V` value, `V'` value of the next observation, `V'_e = (1 - e) V'`. The last step
+ * counts as done. Sums use doubles; no result has a gradient.
  */
 
 import { call, checkGiven, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
@@ -10,79 +10,80 @@ import { Tensor, TensorDict } from '../tensor/index.js'
 import { tensorAround } from '../tensor/tensor.js'
 import { dictAround, withRawDict } from '../tensor/tensor-dict.js'
 
-/** What happened at each step. All tensors have one shape, `[..., T, 1]`; numbers are all `f32` or all `f64`. */
+/** Recorded steps. All tensors have one shape, `[..., T, 1]`; numbers are all `f32` or all `f64`. */
 export interface RewardSteps {
-  /** The reward for each step. */
+  /** Reward of each step. */
   readonly reward: Tensor
-  /** Bools: where a trajectory ends, by truncation too. */
+  /** Bools: true at the end of a trajectory, also by truncation. */
   readonly done: Tensor
-  /** The dimension of time; negative from the last. @default -2 */
+  /** Time dimension; negative from the last. @default -2 */
   readonly timeDim?: number
 }
 
-/** Steps with the value of what follows them. */
+/** Steps with the value of the next observation. */
 export interface ValueSteps extends RewardSteps {
-  /** The value of the observation after each step; not read where `terminated`. */
+  /** Value of the observation after each step; not read where `terminated` is true. */
   readonly nextValue: Tensor
-  /** Bools: where a trajectory ends with no future to value. @default done */
+  /** Bools: true at the end of a trajectory that was not truncated. @default done */
   readonly terminated?: Tensor
-  /** The discount, 0 to 1: one number, or one for each step. */
+  /** Discount, 0 to 1: one number, or one for each step. */
   readonly gamma: number | Tensor
 }
 
 /** Options of {@link td1ReturnEstimate}. */
 export interface Td1Steps extends ValueSteps {
   /**
-   * Whether a reward is discounted by the factors of the steps before it, or by powers of that of the step whose return it is.
-   * Factors that are one number roll. @default true
+   * If true, a reward is discounted by the factors of the steps before it; else by powers of the factor of
+   * the step whose return is computed. A single number needs true.
+   * @default true
    */
   readonly rollingGamma?: boolean
 }
 
 /** Options of {@link tdLambdaReturnEstimate}. */
 export interface TdLambdaSteps extends Td1Steps {
-  /** How much longer returns count, 0 to 1: one number, or one for each step. */
+  /** Weight of longer returns, 0 to 1: one number, or one for each step. */
   readonly lambda: number | Tensor
 }
 
-/** The value of the observation before each step, for estimates of advantages. */
+/** Value of the observation before each step, for estimates of advantages. */
 export interface OwnValue {
   readonly value: Tensor
 }
 
 /** Options of {@link generalizedAdvantageEstimate}. */
 export interface GeneralizedAdvantageSteps extends ValueSteps, OwnValue {
-  /** How much longer sums of temporal differences count, 0 to 1: one number, or one for each step. */
+  /** Weight of longer sums of temporal differences, 0 to 1: one number, or one for each step. */
   readonly lambda: number | Tensor
 }
 
 /** Options of {@link vtraceAdvantageEstimate}. */
 export interface VtraceSteps extends ValueSteps, OwnValue {
-  /** The log-probability of each action under the policy in training. */
+  /** Log-probability of each action under the policy in training. */
   readonly logPi: Tensor
-  /** The same under the policy that took it. */
+  /** Log-probability of each action under the policy that took it. */
   readonly logMu: Tensor
-  /** Largest weight of a temporal difference. @default 1 */
+  /** Maximum weight of a temporal difference. @default 1 */
   readonly rhoMax?: number
-  /** Largest weight of what follows. @default 1 */
+  /** Maximum weight of the steps after it. @default 1 */
   readonly cMax?: number
 }
 
 /** Tensors of the shape and dtype of the rewards. */
 export interface ValueEstimate {
-  /** How much better than expected a step was. */
+  /** Advantage of each step. */
   readonly advantage: Tensor
-  /** What the value of its observation should have been. */
+  /** Target of the value of each step's observation. */
   readonly target: Tensor
 }
 
 const REWARD_KEYS = ['reward', 'done', 'timeDim']
 const VALUE_KEYS = [...REWARD_KEYS, 'nextValue', 'terminated', 'gamma']
-/** What is no tensor. */
+/** Options that are not tensors. */
 const NUMBER_KEYS = ['timeDim', 'rollingGamma', 'rhoMax', 'cMax']
 
 /**
- * Generalised advantage estimation (J. Schulman and others, <https://arxiv.org/abs/1506.02438>):
+ * Generalized advantage estimation (J. Schulman and others, <https://arxiv.org/abs/1506.02438>):
  * `A_t = r_t + gamma V'_e - V_t + gamma lambda (1 - d_t) A_{t+1}`, target `A_t + V_t`. O(steps).
  *
  * @throws {FulmarError} `SHAPE_MISMATCH` if shapes differ; `INCOMPATIBLE` for other dtypes; `OUT_OF_RANGE` if a factor is not in 0 to
@@ -150,7 +151,8 @@ export function vtraceAdvantageEstimate(options: VtraceSteps): ValueEstimate {
 }
 
 /**
- * TD(0): one reward and the discounted value of what follows, `G_t = r_t + gamma V'_e`. Of the shape of the rewards.
+ * TD(0): one reward and the discounted value of the next observation, `G_t = r_t + gamma V'_e`. Has the shape
+ * of the rewards.
  * R. Sutton and A. Barto, "Reinforcement Learning", chapter 6.
  *
  * @throws {FulmarError} Those of {@link generalizedAdvantageEstimate}.
@@ -172,7 +174,7 @@ export function td0ReturnEstimate(options: ValueSteps): Tensor {
 }
 
 /**
- * {@link td0ReturnEstimate} less the value of the observation before each step.
+ * Computes {@link td0ReturnEstimate} less the value of the observation before each step.
  * @throws {FulmarError} Those of {@link generalizedAdvantageEstimate}.
  *
  * @example
@@ -192,8 +194,8 @@ export function td0AdvantageEstimate(options: ValueSteps & OwnValue): Tensor {
 }
 
 /**
- * TD(1): all rewards to the end of the trajectory and the value of what follows it,
- * `G_t = r_t + gamma (d_t ? V'_e : G_{t+1})`. Of the shape of the rewards. R. Sutton and A. Barto, chapter 12.
+ * TD(1): all rewards to the end of the trajectory and the value after it, `G_t = r_t + gamma (d_t ? V'_e :
+ * G_{t+1})`. Has the shape of the rewards. R. Sutton and A. Barto, chapter 12.
  *
  * @throws {FulmarError} Those of {@link generalizedAdvantageEstimate}; `OUT_OF_RANGE` for `rollingGamma: false` with one number.
  *
@@ -216,7 +218,7 @@ export function td1ReturnEstimate(options: Td1Steps): Tensor {
 }
 
 /**
- * {@link td1ReturnEstimate} less the value of the observation before each step.
+ * Computes {@link td1ReturnEstimate} less the value of the observation before each step.
  * @throws {FulmarError} Those of {@link td1ReturnEstimate}.
  *
  * @example
@@ -239,7 +241,7 @@ export function td1AdvantageEstimate(options: Td1Steps & OwnValue): Tensor {
 
 /**
  * TD(lambda): the returns of all lengths, weighted by powers of `lambda`; 0 gives TD(0), 1 gives TD(1):
- * `G_t = r_t + gamma ((1 - lambda) V'_e + lambda (d_t ? V'_e : G_{t+1}))`. Of the shape of the rewards. R. Sutton and A. Barto,
+ * `G_t = r_t + gamma ((1 - lambda) V'_e + lambda (d_t ? V'_e : G_{t+1}))`. Has the shape of the rewards. R. Sutton and A. Barto,
  * chapter 12. O(steps); without `rollingGamma` each step takes a pass to the end of its trajectory.
  *
  * @throws {FulmarError} Those of {@link td1ReturnEstimate}.
@@ -265,7 +267,7 @@ export function tdLambdaReturnEstimate(options: TdLambdaSteps): Tensor {
 }
 
 /**
- * {@link tdLambdaReturnEstimate} less the value of the observation before each step.
+ * Computes {@link tdLambdaReturnEstimate} less the value of the observation before each step.
  * @throws {FulmarError} Those of {@link td1ReturnEstimate}.
  *
  * @example
@@ -289,8 +291,8 @@ export function tdLambdaAdvantageEstimate(options: TdLambdaSteps & OwnValue): Te
 }
 
 /**
- * The discounted sum of the rewards from each step to the end of its trajectory, `G_t = r_t + gamma (1 - d_t) G_{t+1}`. Of the shape
- * of the rewards, `[..., T, 1]`.
+ * Sums the discounted rewards from each step to the end of its trajectory, `G_t = r_t + gamma (1 - d_t)
+ * G_{t+1}`. Has the shape of the rewards, `[..., T, 1]`.
  *
  * @throws {FulmarError} Those of {@link generalizedAdvantageEstimate}.
  *
@@ -352,7 +354,7 @@ function withSteps<R>(options: RewardSteps, known: readonly string[], ask: (step
   }
 }
 
-/** The options that are tensors. @throws {FulmarError} `MALFORMED` for one that should be. */
+/** Returns the options that are tensors. @throws {FulmarError} `MALFORMED` for another value. */
 function columnsOf(options: object): Record<string, Tensor> {
   const columns: Record<string, Tensor> = {}
   for (const [name, value] of Object.entries(options)) {
@@ -366,6 +368,6 @@ function columnsOf(options: object): Record<string, Tensor> {
   throw new FulmarError('MALFORMED', 'reward must be a tensor: it is undefined')
 }
 
-/** The number; nothing if it is a column. */
+/** Returns the number; nothing for a column. */
 const numberOf = (factor: number | Tensor): number | undefined =>
   typeof factor === 'number' ? factor : undefined

@@ -6,8 +6,8 @@ import { optionsJson } from './argument.js'
 import { KL_PENALTY_KEYS, type KlPenalty, type LossResult, sequenceLossResult, withColumns } from './loss.js'
 
 /**
- * How sequences become one number: their mean or sum, the mean over all trained tokens, or sums divided by the tokens or the
- * sequences that the caller counts over a whole optimiser step, so that micro-batches add up to one batch.
+ * Reduction of sequences to one number: their mean or sum, the mean over all trained tokens, or sums divided
+ * by the number of tokens or sequences of a whole optimizer step, so that micro-batches add up to one batch.
  */
 export type SFTReduction =
   | 'mean'
@@ -16,27 +16,34 @@ export type SFTReduction =
   | { readonly globalTokens: number }
   | { readonly globalSequences: number }
 
-/** The keys of {@link SFTReduction}. */
+/** Keys of {@link SFTReduction}. */
 export const REDUCTION_KEYS = { globalTokens: true, globalSequences: true } as const
 
 /** Options of {@link SFTLoss}; the defaults are those of the Rust core. */
 export interface SFTLossOptions extends OnDevice {
-  /** How sequences become one number. @default 'mean' */
+  /** Reduction of sequences to one number. @default 'mean' */
   readonly reduction?: SFTReduction
-  /** Where sequences count: whether a sequence counts by its mean over trained tokens, or by their sum. @default true */
+  /**
+   * If true, a sequence counts by its mean over trained tokens, else by their sum; for reductions over
+   * sequences.
+   * @default true
+   */
   readonly normalizeBySeqLength?: boolean
   /**
-   * Minor SFT ([paper](https://arxiv.org/abs/2408.10642)): a sequence's loss is `-log sigmoid(beta ahead)`, `ahead` its
-   * log-probability less the reference's (divided as `normalizeBySeqLength` says), so that it counts for less the further it is
-   * ahead. Above 0; needs `refLogProb`, a reduction by sequences, and no `klToRef`. @default off
+   * Minor SFT ([paper](https://arxiv.org/abs/2408.10642)): a sequence's loss is `-log sigmoid(beta ahead)`,
+   * with `ahead` its log-probability less the reference's (divided according to `normalizeBySeqLength`), so
+   * that its weight falls as `ahead` grows. Above 0; needs `refLogProb`, a reduction by sequences, and no
+   * `klToRef`.
+   * @default off
    */
   readonly minorBeta?: number
   /**
-   * Dynamic fine-tuning ([paper](https://arxiv.org/abs/2508.05629)): a token weighs by its own probability, held fixed; not with
-   * `minorBeta`. @default false
+   * If true, uses dynamic fine-tuning ([paper](https://arxiv.org/abs/2508.05629)): weights a token by its own
+   * probability, held fixed; not with `minorBeta`.
+   * @default false
    */
   readonly dft?: boolean
-  /** The penalty for leaving the reference; needs `refLogProb` when its coefficient is above 0. @default none */
+  /** Penalty for leaving the reference; needs `refLogProb` if its coefficient is above 0. @default none */
   readonly klToRef?: Omit<KlPenalty, 'importanceWeighted'>
 }
 
@@ -51,9 +58,9 @@ const OPTION_KEYS = {
 
 /** `S` sequences one after another, laid out as a `LossBatch`. The arrays are copied, not kept. */
 export interface SFTBatch {
-  /** `[T]` under the policy in training. */
+  /** `[T]` log-probabilities under the policy in training. */
   readonly logProb: Float32Array
-  /** `[T]` under a frozen reference. */
+  /** `[T]` log-probabilities under a frozen reference. */
   readonly refLogProb?: Float32Array
   /** `[T]` 1 where the token is trained, else 0. */
   readonly mask: Uint8Array
@@ -61,17 +68,18 @@ export interface SFTBatch {
   readonly offsets: Uint32Array
 }
 
-/** What {@link SFTLoss.forward} returns. */
+/** Result of {@link SFTLoss.forward}. */
 export interface SFTLossOutput extends LossResult {
-  /** `[S]` the likelihood term of each sequence before they are joined. */
+  /** `[S]` likelihood term of each sequence before the reduction. */
   readonly sequenceLoss: Float64Array
 }
 
-/** The columns of {@link SFTBatch}. */
+/** Columns of {@link SFTBatch}. */
 const SFT_COLUMNS = { needed: ['logProb'], optional: ['refLogProb'] } as const
 
 /**
- * Minus the log-probability of worked examples: `-sum_t mask log p` for each sequence, divided by its trained tokens, then joined.
+ * Computes the negative log-likelihood of worked examples: `-sum_t mask log p` for each sequence, divided by
+ * its trained tokens, then reduced.
  *
  * Metrics: `nllLoss`, `minorLoss` (in its place with `minorBeta`), `klToRefLoss`, `klToRef`, `logProb`, `numTokens`,
  * `numSequences`.
@@ -112,7 +120,7 @@ export class SFTLoss {
   }
 
   /**
-   * Value, metrics and gradient over `batch`. Costs O(T).
+   * Computes value, metrics and gradient over `batch`. Costs O(T).
    *
    * @throws {FulmarError} As `GRPOLoss.forward`.
    */

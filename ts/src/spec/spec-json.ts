@@ -31,7 +31,7 @@ export function plainText(plain: unknown): string {
     typeof value === 'number' && !Number.isFinite(value) ? String(value) : value,
   ) as string | undefined
   if (text !== undefined) return text
-  throw new FulmarError('MALFORMED', `value must be what JSON can say: got ${typeof plain}`)
+  throw new FulmarError('MALFORMED', `value must be a JSON value: got ${typeof plain}`)
 }
 
 function elementText(element: number | boolean | bigint): string {

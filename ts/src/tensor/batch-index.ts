@@ -1,37 +1,38 @@
-/** Which elements of a batch are meant: positions, ranges, lists, masks and their mixes. */
+/** Indices of batch elements: positions, ranges, lists, masks and combinations of them. */
 
 import { FulmarError } from '../core/index.js'
 import { Tensor } from './tensor.js'
 
-/** Every `step`-th position from `start` to before `stop`; negative ones count from the end. */
+/** Every `step`-th position from `start` up to and without `stop`; negative ones count from the end. */
 export interface IndexRange {
-  /** @default the first position */
+  /** First position. @default the first position of the dimension */
   readonly start?: number
-  /** @default past the last position */
+  /** Position after the last. @default past the last position */
   readonly stop?: number
   /** At least 1. @default 1 */
   readonly step?: number
 }
 
 /**
- * One item of an index; each takes up the next batch dimension. A number is one position, from the end if negative, and
- * the dimension goes; a list or a tensor of integers picks positions; bools are a mask, over as many dimensions as the
- * tensor has; `null` is a new dimension of length 1; `'...'` stands for all dimensions that the other items leave.
+ * One item of an index, which applies to the next batch dimension. A number selects one position, from the
+ * end if negative, and removes the dimension. A list or a tensor of integers selects positions. Bools are a
+ * mask over as many dimensions as the tensor has. `null` inserts a dimension of length 1. `'...'` covers all
+ * dimensions that the other items leave.
  */
 export type BatchIndex = number | null | '...' | IndexRange | readonly number[] | readonly boolean[] | Tensor
 
-/** The JSON of an index for the core. */
+/** Returns an index as JSON for the core. */
 export function indexJson(index: readonly BatchIndex[]): string {
   return JSON.stringify(index.map(itemOf))
 }
 
-/** The elements of a tensor of positions, as numbers. */
+/** Returns the elements of a tensor of positions as numbers. */
 export function positionsOf(tensor: Tensor): number[] {
   if (tensor.dtype.startsWith('i') || tensor.dtype.startsWith('u')) return Array.from(tensor.data, Number)
   throw new FulmarError('INCOMPATIBLE', `an index must hold integers or bools: got ${tensor.dtype}`)
 }
 
-/** The elements of a mask. */
+/** Returns the elements of a mask. */
 export function maskOf(tensor: Tensor): boolean[] {
   return Array.from(tensor.as('bool').data, Boolean)
 }

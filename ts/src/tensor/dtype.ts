@@ -1,8 +1,8 @@
-/** Element types and the typed arrays that carry them. */
+/** Element types and their typed arrays. */
 
 import { describeValue, FulmarError, nearestName } from '../core/index.js'
 
-/** What carries each dtype: half floats as their bits, bools as bytes 0 and 1. */
+/** Typed array for each dtype: half floats as their bits, bools as bytes 0 and 1. */
 export interface TypedArrays {
   f64: Float64Array
   f32: Float32Array
@@ -17,7 +17,7 @@ export interface TypedArrays {
   bool: Uint8Array
 }
 
-/** The type of one tensor element, by its name in Rust and in the docs. */
+/** Type of a tensor element, by its name in Rust and in the docs. */
 export type Dtype = keyof TypedArrays
 
 /** A typed array that can carry tensor elements. */
@@ -43,7 +43,10 @@ const CARRIERS: { readonly [D in Dtype]: Carrier<TypedArrays[D]> } = {
   bool: Uint8Array,
 }
 
-/** `dtype`, if it is one. @throws {FulmarError} `UNKNOWN_NAME`, with the name that is meant where that is known. */
+/**
+ * Returns `dtype` if it is known.
+ * @throws {FulmarError} `UNKNOWN_NAME`, with a suggestion if there is one.
+ */
 export function checkedDtype(dtype: Dtype): Dtype {
   if (Object.hasOwn(CARRIERS, dtype)) return dtype
   const known = Object.keys(CARRIERS)
@@ -55,7 +58,7 @@ export function checkedDtype(dtype: Dtype): Dtype {
   )
 }
 
-/** The dtypes that `data` can carry; the first is meant where none is named, but 16 bits may mean two floats. */
+/** Returns the dtypes that `data` can carry, the default first; 16 bits may be either of two floats. */
 export function dtypesOf(data: TensorData): readonly Dtype[] {
   if (data instanceof Uint16Array) return ['f16', 'bf16']
   if (data instanceof Uint8Array) return ['u8', 'bool']
@@ -63,7 +66,7 @@ export function dtypesOf(data: TensorData): readonly Dtype[] {
   return own ? [own[0] as Dtype] : []
 }
 
-/** The bytes of `data`, in place. */
+/** Returns the bytes of `data`, in place. */
 export function bytesOf(name: string, data: TensorData): Uint8Array {
   try {
     return new Uint8Array(data.buffer, data.byteOffset, data.byteLength)
@@ -72,18 +75,18 @@ export function bytesOf(name: string, data: TensorData): Uint8Array {
   }
 }
 
-/** `bytes` as elements of `dtype`, in place. */
+/** Returns `bytes` as elements of `dtype`, in place. */
 export function elementsOf<D extends Dtype>(dtype: D, bytes: Uint8Array): TypedArrays[D] {
   const carrier: Carrier<TypedArrays[D]> = CARRIERS[dtype]
   return new carrier(bytes.buffer, bytes.byteOffset, bytes.byteLength / carrier.BYTES_PER_ELEMENT)
 }
 
-/** Numbers as a typed array of `dtype`; refuses what an integer type cannot hold. */
+/** Converts numbers to a typed array of `dtype`; rejects values that an integer type cannot represent. */
 export function carry(dtype: Dtype, values: readonly number[]): TensorData {
   if (dtype === 'f16' || dtype === 'bf16') {
     throw new FulmarError(
       'INCOMPATIBLE',
-      `dtype must have numbers in JavaScript: got ${dtype}; give its bits as a Uint16Array`,
+      `dtype must have a number type in JavaScript: got ${dtype}; pass its bits as a Uint16Array`,
     )
   }
   if (dtype === 'f64') return Float64Array.from(values)

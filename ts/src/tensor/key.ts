@@ -6,8 +6,8 @@ import { FulmarError } from '../core/index.js'
 export type NestedKey = string | readonly NestedKey[]
 
 /**
- * The key that nested lists of names stand for: one name, or the path of all of them.
- * @throws {FulmarError} `MALFORMED` if there is something else in it.
+ * Returns the key of nested lists of names: one name, or the path of all of them.
+ * @throws {FulmarError} `MALFORMED` if it holds anything but names and lists.
  *
  * @example
  * ```ts
@@ -23,7 +23,7 @@ export function unravelKey(key: NestedKey): string | string[] {
   return names.length === 1 ? (names[0] ?? names) : names
 }
 
-/** The names of a key, outermost first. */
+/** Returns the names of a key, outermost first. */
 export function namesIn(key: NestedKey): string[] {
   if (typeof key === 'string') return [key]
   if (Array.isArray(key)) return key.flatMap(namesIn)

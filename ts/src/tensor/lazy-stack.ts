@@ -1,4 +1,4 @@
-/** Dictionaries that stand beside one another without having been joined: their keys and shapes may differ. */
+/** Stacks of dictionaries that are joined on access: their keys and shapes may differ. */
 
 import { checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import type { RawLazyStack, RawStacked } from '../native/index.js'
@@ -19,21 +19,21 @@ import {
 
 /** Options of {@link LazyStack.get}: at most one of the three forms. */
 export interface LazyGetOptions {
-  /** One entry for each part. @default false */
+  /** If true, returns one entry for each part. @default false */
   readonly asList?: boolean
-  /** Rows, which may differ in their first dimension. @default false */
+  /** If true, returns rows, which may differ in their first dimension. @default false */
   readonly asNestedTensor?: boolean
-  /** A dense tensor with padding beside short rows. @default false */
+  /** If true, returns a dense tensor with padding next to short rows. @default false */
   readonly asPaddedTensor?: boolean
-  /** The element that pads. @default 0 */
+  /** Element used as padding. @default 0 */
   readonly paddingValue?: number
-  /** On which side of short rows the padding goes. @default 'right' */
+  /** Side of short rows that is padded. @default 'right' */
   readonly paddingSide?: 'left' | 'right'
 }
 
 /**
- * A stack of dictionaries along a new batch dimension, made entry by entry when asked for; {@link lazyStack} makes one. Dispose it,
- * declare it with `using`, or leave it to the collector.
+ * A stack of dictionaries along a new batch dimension, computed entry by entry on access; {@link lazyStack}
+ * makes one. Dispose it, declare it with `using`, or leave it to the collector.
  *
  * @example
  * ```ts
@@ -55,7 +55,7 @@ export class LazyStack {
     this.#native = new Handle('LazyStack', make)
   }
 
-  /** The batch dimension along which the parts stand. */
+  /** Batch dimension along which the parts are stacked. */
   get dim(): number {
     return this.#native.call((stack) => stack.dim())
   }
@@ -81,10 +81,11 @@ export class LazyStack {
   }
 
   /**
-   * The entry at `key`, stacked. Copies; a list shares the elements.
-   * @throws {FulmarError} `UNKNOWN_NAME` if a part has no such entry or for an unknown option; `SHAPE_MISMATCH` if shapes differ, which
-   *   the options can help; `INCOMPATIBLE` if rows or padding are asked of parts with a batch, or of what is no tensor, or two forms at
-   *   once; `OUT_OF_RANGE` if no element of the dtype equals the padding.
+   * Returns the entry at `key`, stacked. Copies; a list shares the elements.
+   * @throws {FulmarError} `UNKNOWN_NAME` if a part has no such entry or for an unknown option;
+   * `SHAPE_MISMATCH` if shapes differ, which an option may allow; `INCOMPATIBLE` for rows or padding of parts
+   * with a batch or of entries that are not tensors, or for two forms at once; `OUT_OF_RANGE` if no element
+   * of the dtype equals the padding.
    */
   get(key: TensorKey, options: LazyGetOptions & { readonly asList: true }): TensorDictEntry[]
   get(key: TensorKey, options: LazyGetOptions & { readonly asNestedTensor: true }): Ragged
@@ -95,7 +96,7 @@ export class LazyStack {
     checkKnownKeys('options', options, known)
     const { asList, asNestedTensor, asPaddedTensor, paddingValue = 0, paddingSide = 'right' } = options
     if ([asList, asNestedTensor, asPaddedTensor].filter(Boolean).length > 1) {
-      throw new FulmarError('INCOMPATIBLE', 'options must ask for one form of an entry: got several')
+      throw new FulmarError('INCOMPATIBLE', 'options must select one form of an entry: several are true')
     }
     const path = pathOf(key)
     if (asNestedTensor) return raggedAround(() => this.#native.call((stack) => stack.ragged(path)))
@@ -109,12 +110,13 @@ export class LazyStack {
   }
 
   /**
-   * Puts an entry for the whole stack at `key`: to each part what is its along the stacked dimension. Returns this stack.
+   * Writes an entry for the whole stack at `key`; each part gets its slice along the stacked dimension.
+   * Returns this stack.
    * @throws {FulmarError} `SHAPE_MISMATCH` if the stacked dimension of the entry is not as long as there are parts; those of
    *   {@link TensorDict.set}. After an error nothing has changed.
    */
   set(key: TensorKey, entry: TensorDictEntry): this {
-    // Values of each element are told from one that all share by the batch that holds them.
+    // The batch of the value tells per-element values from one that all elements share.
     const batchSize = entry instanceof NonTensorStack ? this.batchSize : []
     const holder = TensorDict.from({ '': entry }, { batchSize })
     this.#native.call((stack) => withRawDict(holder, (one) => stack.set(pathOf(key), one)))
@@ -145,7 +147,8 @@ export class LazyStack {
   }
 
   /**
-   * The elements at `index`: a part, or something of one, if it names a position along the stacked dimension; else a stack of parts.
+   * Returns the elements at `index`: a part, or a selection of one, if `index` has a position along the
+   * stacked dimension; else a stack of parts.
    * @throws {FulmarError} Those of `TensorDict.at`; those of {@link LazyStack.dense} if several lists, or a mask over several
    *   dimensions, pick across parts.
    *
@@ -164,13 +167,13 @@ export class LazyStack {
     return stackedOf(this.#native.call((stack) => stack.at(json)))
   }
 
-  /** Only the entries at `keys` of every part. @throws {FulmarError} `UNKNOWN_NAME` if a part lacks one. */
+  /** Keeps only the entries at `keys` of every part. @throws {FulmarError} `UNKNOWN_NAME` if a part lacks one. */
   select(keys: readonly TensorKey[]): LazyStack {
     const json = JSON.stringify(keys.map(pathOf))
     return new LazyStack(() => this.#native.call((stack) => stack.select(json)))
   }
 
-  /** What {@link TensorDict.apply} makes of every part. */
+  /** Applies {@link TensorDict.apply} to every part. */
   apply(to: (tensor: Tensor, key: readonly string[]) => Tensor): LazyStack {
     return lazyStack(
       this.parts.map((part) => part.apply(to)),
@@ -178,50 +181,51 @@ export class LazyStack {
     )
   }
 
-  /** The parts of both. @throws {FulmarError} `INCOMPATIBLE` if they are stacked along different dimensions. */
+  /** Concatenates the parts of both stacks. @throws {FulmarError} `INCOMPATIBLE` if they are stacked along different dimensions. */
   cat(other: LazyStack): LazyStack {
     return new LazyStack(() => this.#native.call((left) => other.#native.call((right) => left.cat(right))))
   }
 
   /**
-   * Both along a new first dimension: each part with the one at the same place. Copies.
+   * Stacks both along a new first dimension: each part with the one at the same index. Copies.
    * @throws {FulmarError} `INCOMPATIBLE` along different dimensions; `SHAPE_MISMATCH` with another number of parts or other shapes.
    */
   stack(other: LazyStack): LazyStack {
     return new LazyStack(() => this.#native.call((left) => other.#native.call((right) => left.stack(right))))
   }
 
-  /** One dictionary, as {@link TensorDict.stack} makes it. @throws {FulmarError} As {@link TensorDict.stack}. */
+  /** Joins the parts by {@link TensorDict.stack}. @throws {FulmarError} As {@link TensorDict.stack}. */
   dense(): TensorDict {
     return dictAround(() => this.#native.call((stack) => stack.dense()))
   }
 
   /**
-   * One dictionary of the entries that all parts have: stacked where shapes agree, ragged where first dimensions differ.
+   * Joins the entries that all parts have into one dictionary: stacked where shapes agree, ragged where first
+   * dimensions differ.
    * @throws {FulmarError} `SHAPE_MISMATCH` if batch sizes differ, or shapes in another dimension; `INCOMPATIBLE` if kinds or dtypes do.
    */
   densify(): TensorDict {
     return dictAround(() => this.#native.call((stack) => stack.densify()))
   }
 
-  /** {@link LazyStack.dense} if keys and shapes agree, else a stack of the same parts. */
+  /** Returns {@link LazyStack.dense} if keys and shapes agree, else a stack of the same parts. */
   maybeDense(): TensorDict | LazyStack {
     return stackedOf(this.#native.call((stack) => stack.maybeDense()))
   }
 
-  /** Whether parts and dimension are equal. */
+  /** Returns true if parts and dimension are equal. */
   equals(other: LazyStack): boolean {
     return this.#native.call((left) => other.#native.call((right) => left.equals(right)))
   }
 
-  /** Gives the native memory back; what was taken out of it lives on. */
+  /** Frees the native memory; entries and parts taken from it stay valid. */
   [Symbol.dispose](): void {
     this.#native.free()
   }
 }
 
 /**
- * Keeps `dicts`, to be stacked along `dim` when asked for. Their keys may differ, and their batch sizes in length.
+ * Stacks `dicts` lazily along `dim`. Their keys may differ, and so may the sizes of their batch dimensions.
  * @throws {FulmarError} `EMPTY` without dictionaries; `SHAPE_MISMATCH` if their numbers of batch dimensions differ; `OUT_OF_RANGE` if
  *   `dim` is past them.
  *
@@ -239,7 +243,7 @@ export function lazyStack(dicts: readonly TensorDict[], dim = 0): LazyStack {
 }
 
 /**
- * {@link TensorDict.stack} if keys and shapes agree, else {@link lazyStack}.
+ * Calls {@link TensorDict.stack} if keys and shapes agree, else {@link lazyStack}.
  * @throws {FulmarError} As {@link lazyStack}.
  *
  * @example
@@ -263,7 +267,7 @@ function stackedOf(stacked: RawStacked): TensorDict | LazyStack {
   }
 }
 
-/** The entry that is at `path`, or what is said of one that is not. */
+/** Returns the entry at `path`, or throws the error for a missing one. */
 function entryAt(dict: TensorDict, path: readonly string[]): TensorDictEntry {
   return dict.get(path) ?? dict.tensor(path)
 }

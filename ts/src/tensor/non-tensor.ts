@@ -1,10 +1,10 @@
 /** Texts and other JSON values as entries of a tensor dictionary. */
 
-/** What JSON can say. */
+/** A JSON value. */
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [key: string]: Json }
 
 /**
- * One JSON value that the whole batch shares.
+ * One JSON value shared by the whole batch.
  *
  * @example
  * ```ts

@@ -7,7 +7,7 @@ import { Tensor } from './tensor.js'
 import { checkDict, TensorDict } from './tensor-dict.js'
 import type { TensorDictOptions } from './tensor-dict-options.js'
 
-/** Lists and objects of entries, nested as they like; what else JSON can say is a value of its own. */
+/** Nested lists and objects of entries; other JSON values are entries themselves. */
 export type Pytree =
   | Tensor
   | Ragged
@@ -22,7 +22,8 @@ export type Pytree =
   | { readonly [name: string]: Pytree }
 
 /**
- * The dictionary of a tree: objects and lists become dictionaries, those of lists with the keys `'0'`, `'1'`, ... Shares the elements.
+ * Converts a tree to a dictionary. Objects and lists become dictionaries, lists with the keys `'0'`, `'1'`,
+ * ... Shares the elements.
  * @throws {FulmarError} `LIMIT_EXCEEDED` if it is nested more than 32 deep; those of {@link TensorDict.set}.
  *
  * @example
@@ -46,7 +47,8 @@ export function fromPytree(
 }
 
 /**
- * The tree of a dictionary: one whose keys are `'0'`, `'1'`, ... in this order becomes a list. Shares the elements.
+ * Converts a dictionary to a tree: a dictionary with the keys `'0'`, `'1'`, ... in this order becomes a list.
+ * Shares the elements.
  *
  * @example
  * ```ts
@@ -74,7 +76,7 @@ function plant(dict: TensorDict, path: readonly string[], node: Pytree): void {
   } else if (typeof node !== 'object' || node === null) {
     dict.set(path, new NonTensorData(node))
   } else {
-    // Before what is in it, so that a tree that is too deep, or has no end, is refused.
+    // Checked before its contents, so that a tree that is too deep or cyclic is rejected.
     dict.set(path, TensorDict.from({}, { batchSize: dict.batchSize }))
     for (const [name, inner] of Object.entries(node)) plant(dict, [...path, name], inner)
   }
@@ -84,7 +86,7 @@ function isEntry(node: Pytree): node is Tensor | Ragged | TensorDict | NonTensor
   return [Tensor, Ragged, TensorDict, NonTensorData, NonTensorStack].some((kind) => node instanceof kind)
 }
 
-/** Values that would not come back as they are stay entries. */
+/** Keeps as entries the values that would not round-trip. */
 function treeOf(value: Json): Pytree {
   return typeof value === 'object' && value !== null ? new NonTensorData(value) : value
 }

@@ -5,22 +5,24 @@ import { type RawRagged, raw } from '../native/index.js'
 import { bytesOf } from './dtype.js'
 import { indices, joined, type Tensor, tensorAround, withRawTensor } from './tensor.js'
 
-/** Options of {@link Ragged.toPadded}. Both must be said: each is wrong for somebody. */
+/** Options of {@link Ragged.toPadded}. Neither has a default. */
 export interface PadOptions {
-  /** Where the padding of short rows goes: `left` for prompts that generation continues, `right` for training. */
+  /**
+   * Side on which short rows are padded: `left` for prompts that generation continues, `right` for training.
+   */
   readonly side: 'left' | 'right'
-  /** The element that pads. */
+  /** Element used as padding. */
   readonly fill: number
 }
 
-// Doors to the private parts, for this package only.
+// Access to private fields, for this package only.
 let wrap: (make: () => RawRagged) => Ragged
 let unwrap: (ragged: Ragged) => Handle<RawRagged>
 
 /**
- * `S` rows of any length: `values` of shape `[T, ...]` and `S + 1` offsets; row `s` is `values[offsets[s]]` up to
- * `values[offsets[s + 1]]`. Never changes; rows and slices share the elements. Dispose it, declare it with `using`, or
- * leave it to the collector.
+ * `S` rows of any length: `values` of shape `[T, ...]` and `S + 1` offsets; row `s` is `values[offsets[s]]`
+ * up to `values[offsets[s + 1]]`. Immutable; rows and slices share the elements. Dispose it, declare it with
+ * `using`, or leave it to the collector.
  *
  * @example
  * ```ts
@@ -37,9 +39,9 @@ export class Ragged {
   readonly #native: Handle<RawRagged>
   #values: Tensor | undefined
 
-  /** The number of rows, `S`. */
+  /** Number of rows, `S`. */
   readonly numRows: number
-  /** Where rows begin, and at last the length of `values`: `S + 1` integers. A copy. */
+  /** Start of each row, then the length of `values`: `S + 1` integers. A copy. */
   readonly offsets: Uint32Array
 
   private constructor(make: () => RawRagged) {
@@ -77,19 +79,23 @@ export class Ragged {
     return new Ragged(() => joined(rows, (list) => list.ragged()))
   }
 
-  /** All rows one after another, `[T, ...]`. Shares the elements. */
+  /** All rows concatenated, `[T, ...]`. Shares the elements. */
   get values(): Tensor {
     this.#values ??= tensorAround(() => this.#native.call((ragged) => ragged.values()))
     return this.#values
   }
 
-  /** The row at `index`, `[length, ...]`. Shares the elements. @throws {FulmarError} `OUT_OF_RANGE` if there is none. */
+  /**
+   * Returns the row at `index`, `[length, ...]`. Shares the elements.
+   * @throws {FulmarError} `OUT_OF_RANGE` if
+   * it does not exist.
+   */
   row(index: number): Tensor {
     return tensorAround(() => this.#native.call((ragged) => ragged.row(index)))
   }
 
   /**
-   * The rows `start` up to and without `end`. Shares the elements.
+   * Returns the rows `start` up to and without `end`. Shares the elements.
    * @throws {FulmarError} `OUT_OF_RANGE` if the range is backwards or ends past the rows.
    */
   slice(start: number, end: number = this.numRows): Ragged {
@@ -97,7 +103,7 @@ export class Ragged {
   }
 
   /**
-   * The rows at `at`, in that order; an index may come twice. Copies.
+   * Returns the rows at `at`, in that order; an index may repeat. Copies.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such row.
    */
   indexSelect(at: Iterable<number>): Ragged {
@@ -105,7 +111,7 @@ export class Ragged {
   }
 
   /**
-   * A dense tensor `[S, longest, ...]`. Copies.
+   * Pads the rows to a dense tensor `[S, longest, ...]`. Copies.
    * @throws {FulmarError} `OUT_OF_RANGE` if no element of the dtype equals `fill`; `UNKNOWN_NAME` if `side` is neither.
    */
   toPadded(options: PadOptions): Tensor {
@@ -114,23 +120,23 @@ export class Ragged {
     return tensorAround(() => this.#native.call((ragged) => ragged.toPadded(side, fill)))
   }
 
-  /** Whether dtype and rows are equal. */
+  /** Returns true if dtype and rows are equal. */
   equals(other: Ragged): boolean {
     return this.#native.call((left) => other.#native.call((right) => left.equals(right)))
   }
 
-  /** Gives the native memory back; rows and slices live on. */
+  /** Frees the native memory; rows and slices stay valid. */
   [Symbol.dispose](): void {
     this.#native.free()
   }
 }
 
-/** The rows around raw ones, for the rooms that get them from the core. */
+/** Wraps native rows, for the rooms that get them from the core. */
 export function raggedAround(make: () => RawRagged): Ragged {
   return wrap(make)
 }
 
-/** Calls `body` with the raw rows, for the rooms that give them to the core. */
+/** Calls `body` with the native rows, for the rooms that pass them to the core. */
 export function withRawRagged<R>(ragged: Ragged, body: (raw: RawRagged) => R): R {
   return unwrap(ragged).call(body)
 }

@@ -5,22 +5,25 @@ import { raw } from '../native/index.js'
 import { bytesOf } from './dtype.js'
 import { type Tensor, tensorAround, withRawTensor } from './tensor.js'
 
-/** What a safetensors file holds. */
+/** Contents of a safetensors file. */
 export interface SafetensorsFile {
-  /** The tensors by name, in the order of their names. `get` of one that was not read throws `UNAVAILABLE` with its dtype. */
+  /**
+   * Tensors by name, in the order of their names. `get` of a tensor that was not read throws `UNAVAILABLE`
+   * with its dtype.
+   */
   readonly tensors: ReadonlyMap<string, Tensor>
-  /** The dtypes of the tensors that were not read, as there is no {@link Dtype} for them (`F8_E4M3`, `U16`), by name. */
+  /** Dtypes of the tensors that were not read, by name: dtypes without a {@link Dtype} (`F8_E4M3`, `U16`). */
   readonly unread: Readonly<Record<string, string>>
-  /** The free texts of the header. */
+  /** Metadata texts of the header. */
   readonly metadata: Readonly<Record<string, string>>
 }
 
 /**
- * Reads a whole file. Trusts nothing of it; copies the elements. Blocks for as long as a copy of `bytes` takes.
+ * Reads a whole file and validates it; copies the elements. Blocks for as long as a copy of `bytes` takes.
  *
- * @throws {FulmarError} `CORRUPT`, with the tensor's name, if the bytes break a rule of the format; `LIMIT_EXCEEDED`
- *   if the header is longer than 100,000,000 bytes or a shape has more than 16 dimensions; `UNKNOWN_NAME` if a dtype is
- *   none of the format; `MALFORMED` if the memory of `bytes` was transferred away.
+ * @throws {FulmarError} `CORRUPT`, with the tensor's name, if the bytes break a rule of the format;
+ * `LIMIT_EXCEEDED` if the header is longer than 100,000,000 bytes or a shape has more than 16 dimensions;
+ * `UNKNOWN_NAME` if a dtype is not in the format; `MALFORMED` if the memory of `bytes` was transferred away.
  *
  * @example
  * ```ts
@@ -49,7 +52,7 @@ export function readSafetensors(bytes: Uint8Array): SafetensorsFile {
   })
 }
 
-/** The tensors that were read; it names the dtype of one that was not. */
+/** Tensors that were read; `get` throws the dtype of one that was not. */
 class ReadTensors extends Map<string, Tensor> {
   readonly #unread: ReadonlyMap<string, string>
 
@@ -63,13 +66,14 @@ class ReadTensors extends Map<string, Tensor> {
     if (dtype === undefined) return super.get(name)
     throw new FulmarError(
       'UNAVAILABLE',
-      `tensor "${name}" must be of a dtype that tensors have here: got ${dtype}`,
+      `tensor "${name}" must have a dtype that Tensor supports: got ${dtype}`,
     )
   }
 }
 
 /**
- * The bytes of a file with these tensors: the same tensors and texts always give the same bytes, in whatever order.
+ * Returns the bytes of a file with these tensors. The same tensors and texts give the same bytes, in any
+ * order.
  *
  * @throws {FulmarError} `MALFORMED` if a name is `__metadata__`; `CLOSED` if a tensor was disposed.
  *

@@ -1,4 +1,7 @@
-/** Typed classes around tensor dictionaries: fields with a kind each, known to the compiler and checked at run time. */
+/**
+ * Typed classes around tensor dictionaries: each field has a kind, known to the compiler and checked at run
+ * time.
+ */
 
 import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import type { BatchIndex } from './batch-index.js'
@@ -9,18 +12,18 @@ import { Tensor } from './tensor.js'
 import { TensorDict, type TensorDictEntry } from './tensor-dict.js'
 import type { TensorDictOptions } from './tensor-dict-options.js'
 
-/** What stands at a field: a tensor of a dtype or of any, rows, a dictionary, or a JSON value. */
+/** Kind of a field: a tensor of one dtype or of any, rows, a dictionary, or a JSON value. */
 export type FieldKind = Dtype | 'tensor' | 'ragged' | 'dict' | 'json'
 
-/** What a field needs of the class whose instances it holds. */
+/** Members of a class that a field of its instances needs. */
 export interface FieldClass {
   around(dict: TensorDict): { readonly dict: TensorDict }
 }
 
-/** Fields with their kinds; one with `?` may be missing, one of another class holds an instance of it. */
+/** Fields and their kinds; `?` marks an optional field, a class a field that holds an instance of it. */
 export type TensorFields = { readonly [name: string]: FieldKind | `${FieldKind}?` | FieldClass }
 
-/** What a field gives. */
+/** Type of the value of a field. */
 export type FieldOf<K> =
   K extends TensorClass<infer F>
     ? TensorClassInstance<F>
@@ -36,37 +39,37 @@ export type FieldOf<K> =
               ? TensorDict
               : Json
 
-/** The fields to make an instance of; those that may be missing may be left out. */
+/** Fields to construct an instance from; optional ones may be left out. */
 export type FieldsOf<F extends TensorFields> = {
   readonly [N in keyof F as F[N] extends `${string}?` ? never : N]: FieldOf<F[N]>
 } & { readonly [N in keyof F as F[N] extends `${string}?` ? N : never]?: FieldOf<F[N]> }
 
-/** What every instance has beside its fields. */
+/** Members of every instance besides its fields. */
 export interface TensorClassMembers<F extends TensorFields> {
   /** The dictionary that holds the fields. */
   readonly dict: TensorDict
-  /** The dimensions with which the shape of every tensor begins. */
+  /** Leading dimensions that the shape of every tensor has. */
   readonly batchSize: readonly number[]
-  /** The batch elements at `index`, as `TensorDict.at` gives them. */
+  /** Returns the batch elements at `index`, as `TensorDict.at` does. */
   at(...index: BatchIndex[]): TensorClassInstance<F>
-  /** An instance around what `to` makes of the dictionary, which must still have the fields. */
+  /** Returns an instance around the result of `to`, which must still have the fields. */
   map(to: (dict: TensorDict) => TensorDict): TensorClassInstance<F>
-  /** Whether batch size and fields are equal. */
+  /** Returns true if batch size and fields are equal. */
   equals(other: TensorClassInstance<F>): boolean
-  /** Gives the native memory of the dictionary back. */
+  /** Frees the native memory of the dictionary. */
   [Symbol.dispose](): void
 }
 
-/** An instance: its fields, to be read and, unless frozen, set, beside its members. */
+/** An instance: its members and its fields, which can be set unless the class is frozen. */
 export type TensorClassInstance<F extends TensorFields> = {
   -readonly [N in keyof F]: FieldOf<F[N]>
 } & TensorClassMembers<F>
 
 /** Options of {@link tensorClass}. */
 export interface TensorClassOptions {
-  /** Whether a tensor of another dtype than its field's is cast instead of refused. @default false */
+  /** If true, casts a tensor of another dtype than its field's instead of throwing. @default false */
   readonly autocast?: boolean
-  /** Whether fields cannot be set once an instance is made; its dictionary is locked. @default false */
+  /** If true, fields cannot be set after construction, and the dictionary is locked. @default false */
   readonly frozen?: boolean
 }
 
@@ -75,12 +78,15 @@ export interface TensorClass<F extends TensorFields = TensorFields> {
   /** The fields with their kinds. */
   readonly fields: F
   /**
-   * An instance of these fields.
-   * @throws {FulmarError} `UNKNOWN_NAME` if a field is missing or one too many; `INCOMPATIBLE`, with the field, if one is of another
+   * Constructs an instance from its fields.
+   * @throws {FulmarError} `UNKNOWN_NAME` if a field is missing or unknown; `INCOMPATIBLE`, with the field, if one is of another
    *   kind or dtype; those of {@link TensorDict.from}.
    */
   from(fields: FieldsOf<F>, options?: TensorDictOptions): TensorClassInstance<F>
-  /** An instance around a dictionary. Shares it. @throws {FulmarError} As `from`; keys that are no fields are refused. */
+  /**
+   * Wraps a dictionary without a copy.
+   * @throws {FulmarError} As `from`; also for keys that are not fields.
+   */
   around(dict: TensorDict): TensorClassInstance<F>
   /** Joins instances along a new batch dimension, as {@link TensorDict.stack} does. */
   stack(parts: readonly TensorClassInstance<F>[], dim?: number): TensorClassInstance<F>
@@ -91,8 +97,8 @@ export interface TensorClass<F extends TensorFields = TensorFields> {
 const MEMBERS = ['dict', 'batchSize', 'at', 'map', 'equals', 'constructor']
 
 /**
- * A class around a {@link TensorDict} whose fields the compiler knows.
- * @throws {FulmarError} `INCOMPATIBLE` if a field is called like a member; `UNKNOWN_NAME` for an unknown option.
+ * Creates a class around a {@link TensorDict} whose fields the compiler checks.
+ * @throws {FulmarError} `INCOMPATIBLE` if a field has the name of a member; `UNKNOWN_NAME` for an unknown option.
  *
  * @example
  * ```ts
@@ -193,7 +199,7 @@ function isOptional(kind: TensorFields[string]): boolean {
   return typeof kind === 'string' && kind.endsWith('?')
 }
 
-/** What a dictionary has at a field. */
+/** Returns the entry of a dictionary at a field. */
 function fieldOf(dict: TensorDict, name: string, kind: TensorFields[string]): unknown {
   const entry = dict.get([name])
   if (entry instanceof NonTensorData) return entry.value
@@ -201,7 +207,7 @@ function fieldOf(dict: TensorDict, name: string, kind: TensorFields[string]): un
   return entry instanceof TensorDict && typeof kind !== 'string' ? kind.around(entry) : entry
 }
 
-/** The entry that `value` is at a field of a kind. */
+/** Converts `value` to the entry of a field of a kind. */
 function entryOf(
   name: string,
   kind: TensorFields[string] | undefined,

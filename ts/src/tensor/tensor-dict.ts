@@ -28,19 +28,20 @@ import type {
   TensorDictOptions,
 } from './tensor-dict-options.js'
 
-/** One name, or a path of them: `['a', 'b']` is the entry `b` of the dictionary `a`. A dot in a name means nothing. */
+/** One name, or a path of them: `['a', 'b']` is the entry `b` of the dictionary `a`. A dot in a name has no meaning. */
 export type TensorKey = string | readonly string[]
 
-/** What can stand at a key. */
+/** An entry of a dictionary. */
 export type TensorDictEntry = Tensor | Ragged | TensorDict | NonTensorData | NonTensorStack
 
-// Doors to the private parts, for this package only.
+// Access to private fields, for this package only.
 let wrap: (make: () => RawTensorDict) => TensorDict
 let unwrap: (dict: TensorDict) => Handle<RawTensorDict>
 
 /**
- * Named tensors of one batch. Keys keep the order in which they were first set; entries share their elements with what
- * was set and with what `get` gives. Dispose it, declare it with `using`, or leave it to the collector.
+ * Named tensors of one batch. Keys keep the order in which they were first set; entries share their elements
+ * with the tensors that were set and that `get` returns. Dispose it, declare it with `using`, or leave it to
+ * the collector.
  *
  * @example
  * ```ts
@@ -58,7 +59,7 @@ let unwrap: (dict: TensorDict) => Handle<RawTensorDict>
 export class TensorDict {
   readonly #native: Handle<RawTensorDict>
 
-  /** The dimensions with which the shape of every tensor begins. */
+  /** Leading dimensions that the shape of every tensor has. */
   readonly batchSize: readonly number[]
 
   private constructor(make: () => RawTensorDict) {
@@ -75,7 +76,7 @@ export class TensorDict {
   }
 
   /**
-   * A dictionary of `entries`, in their order; each is as in {@link TensorDict.set}.
+   * Creates a dictionary of `entries`, in their order; each is as in {@link TensorDict.set}.
    * @throws {FulmarError} `OUT_OF_RANGE` if a dimension is not an integer from 0; `LIMIT_EXCEEDED` above 16 of them; those
    *   of {@link TensorDict.set}.
    */
@@ -134,12 +135,13 @@ export class TensorDict {
   }
 
   /**
-   * Puts `entry` at `key`: a new key at the end, a known one in its old place; dictionaries on the way are made. Shares
-   * the elements. Returns this dictionary.
+   * Writes `entry` at `key`. A new key goes to the end, an existing one keeps its position; missing
+   * dictionaries on the path are created. Shares the elements. Returns this dictionary.
    *
-   * @throws {FulmarError} `SHAPE_MISMATCH`, with the key and both shapes, if the shape does not begin with the batch
-   *   size; `INCOMPATIBLE` if the way leads through an entry that is no dictionary; `EMPTY` or `LIMIT_EXCEEDED` if the
-   *   key has no name or more than 32; `CLOSED` if the entry was disposed. After an error nothing has changed.
+   * @throws {FulmarError} `SHAPE_MISMATCH`, with the key and both shapes, if the shape does not begin with
+   * the batch size; `INCOMPATIBLE` if the path leads through an entry that is not a dictionary; `EMPTY` or
+   * `LIMIT_EXCEEDED` if the key has no name or more than 32; `CLOSED` if the entry was disposed. After an
+   * error nothing has changed.
    */
   set(key: TensorKey, entry: TensorDictEntry): this {
     const path = pathOf(key)
@@ -158,7 +160,10 @@ export class TensorDict {
     return this
   }
 
-  /** The entry at `key`, or `undefined`. Shares the elements; a dictionary comes as a copy of its structure. */
+  /**
+   * Returns the entry at `key`, or `undefined`. Shares the elements; a dictionary comes as a copy of its
+   * structure.
+   */
   get(key: TensorKey): TensorDictEntry | undefined {
     switch (this.#native.call((dict) => dict.kind(pathOf(key)))) {
       case 'tensor':
@@ -176,65 +181,77 @@ export class TensorDict {
     }
   }
 
-  /** Whether there is an entry at `key`. */
+  /** Returns true if there is an entry at `key`. */
   has(key: TensorKey): boolean {
     return this.#native.call((dict) => typeof dict.kind(pathOf(key)) === 'string')
   }
 
-  /** The tensor at `key`. @throws {FulmarError} `UNKNOWN_NAME` if there is no entry, `INCOMPATIBLE` if it is no tensor. */
+  /**
+   * Returns the tensor at `key`.
+   * @throws {FulmarError} `UNKNOWN_NAME` if there is no entry, `INCOMPATIBLE` if
+   * it is not a tensor.
+   */
   tensor(key: TensorKey): Tensor {
     return tensorAround(() => this.#native.call((dict) => dict.tensor(pathOf(key))))
   }
 
-  /** The ragged tensor at `key`. @throws {FulmarError} As {@link TensorDict.tensor}. */
+  /** Returns the ragged tensor at `key`. @throws {FulmarError} As {@link TensorDict.tensor}. */
   ragged(key: TensorKey): Ragged {
     return raggedAround(() => this.#native.call((dict) => dict.ragged(pathOf(key))))
   }
 
-  /** The dictionary at `key`: its own structure, shared elements. @throws {FulmarError} As {@link TensorDict.tensor}. */
+  /**
+   * Returns the dictionary at `key`: a copy of its structure, shared elements.
+   * @throws {FulmarError} As
+   * {@link TensorDict.tensor}.
+   */
   dict(key: TensorKey): TensorDict {
     return new TensorDict(() => this.#native.call((dict) => dict.dict(pathOf(key))))
   }
 
   /**
-   * The JSON value at `key`, or the values of the batch as nested arrays. A copy. An integer that a number would print with other digits, as
-   * most beyond 2^53 are, is a text of its digits.
+   * Returns the JSON value at `key`, or the values of the batch as nested arrays. A copy. An integer that a
+   * JavaScript number would change, as most beyond 2^53, is a text of its digits.
    * @throws {FulmarError} As {@link TensorDict.tensor}.
    */
   value(key: TensorKey): Json {
     return parseJson(jsonTextAt(this, key)) as Json
   }
 
-  /** Takes the entry at `key` out and gives it, or `undefined`. @throws {FulmarError} `CLOSED` if this is locked. */
+  /**
+   * Removes the entry at `key` and returns it, or `undefined`.
+   * @throws {FulmarError} `CLOSED` if this is
+   * locked.
+   */
   pop(key: TensorKey): TensorDictEntry | undefined {
     const entry = this.get(key)
     this.delete(key)
     return entry
   }
 
-  /** Takes the entry at `key` out. Whether there was one. */
+  /** Removes the entry at `key`. Returns true if there was one. */
   delete(key: TensorKey): boolean {
     return this.#native.call((dict) => dict.remove(pathOf(key)))
   }
 
-  /** The names of the entries, nested ones not visited, in order. */
+  /** Returns the names of the entries in order, without nested ones. */
   keys(): string[] {
     return this.#native.call((dict) => dict.names())
   }
 
-  /** The paths of all entries, nested ones before the dictionary that holds them. */
+  /** Returns the paths of all entries, nested ones before the dictionary that holds them. */
   nestedKeys(): string[][] {
     return JSON.parse(this.#native.call((dict) => dict.nestedKeys())) as string[][]
   }
 
-  /** The paths of all entries that are no dictionaries. */
+  /** Returns the paths of all entries that are not dictionaries. */
   leafKeys(): string[][] {
     return JSON.parse(this.#native.call((dict) => dict.leafKeys())) as string[][]
   }
 
   /**
-   * The element at `at` of the first batch dimension, without that dimension; a ragged entry gives its row. Shares the
-   * elements.
+   * Returns the element at `at` of the first batch dimension, without that dimension; a ragged entry gives
+   * its row. Shares the elements.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no batch dimension or no such element.
    */
   index(at: number): TensorDict {
@@ -242,7 +259,7 @@ export class TensorDict {
   }
 
   /**
-   * The elements `start` up to and without `end` of the first batch dimension. Shares the elements.
+   * Returns the elements `start` up to and without `end` of the first batch dimension. Shares the elements.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no batch dimension, or the range is backwards or ends past it.
    */
   slice(start: number, end: number = this.batchSize[0] ?? 0): TensorDict {
@@ -250,7 +267,7 @@ export class TensorDict {
   }
 
   /**
-   * The elements at `at` of the first batch dimension, in that order; an index may come twice. Copies.
+   * Returns the elements at `at` of the first batch dimension, in that order; an index may repeat. Copies.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no batch dimension or no such element.
    */
   indexSelect(at: Iterable<number>): TensorDict {
@@ -258,7 +275,7 @@ export class TensorDict {
   }
 
   /**
-   * Only the entries at `keys`, in the order of this dictionary. Shares the elements.
+   * Keeps only the entries at `keys`, in the order of this dictionary. Shares the elements.
    * @throws {FulmarError} `UNKNOWN_NAME` if a key has no entry and `strict` is not false.
    */
   select(keys: readonly TensorKey[], options: SelectOptions = {}): TensorDict {
@@ -269,33 +286,34 @@ export class TensorDict {
   }
 
   /**
-   * For each of `sets` the entries at its keys, and at last all others. Shares the elements.
+   * Returns for each of `sets` the entries at its keys, then the remaining ones. Shares the elements.
    * @throws {FulmarError} `UNKNOWN_NAME` if a key has no entry.
    */
   splitKeys(...sets: readonly (readonly TensorKey[])[]): TensorDict[] {
     return this.#parted({ by: 'splitKeys', sets: sets.map((keys) => keys.map(pathOf)) })
   }
 
-  /** The nested dictionaries and JSON values, without tensors. */
+  /** Returns the nested dictionaries and JSON values, without tensors. */
   structure(): TensorDict {
     return this.#operated({ op: 'structure' })
   }
 
-  /** This dictionary with a structure of its own, unlocked. Shares the elements. */
+  /** Copies the structure, unlocked. Shares the elements. */
   clone(): TensorDict {
     return this.at()
   }
 
-  /** All entries but those at `keys`; keys without an entry are passed over. Shares the elements. */
+  /** Returns all entries except those at `keys`; keys without an entry are skipped. Shares the elements. */
   exclude(keys: readonly TensorKey[]): TensorDict {
     return this.#derive((dict) => dict.exclude(JSON.stringify(keys.map(pathOf))))
   }
 
   /**
-   * The batch elements at `index`. Shares the elements, but a list or a mask copies.
-   * @throws {FulmarError} `OUT_OF_RANGE` if a position does not exist or the index takes up more dimensions than the batch
-   *   has; `SHAPE_MISMATCH` if a mask has another shape than its dimensions, or lists do not broadcast; `INCOMPATIBLE` at a
-   *   ragged entry whose rows would not keep one dimension; `MALFORMED` if an item is none.
+   * Returns the batch elements at `index`. Shares the elements, but a list or a mask copies.
+   * @throws {FulmarError} `OUT_OF_RANGE` if a position does not exist or the index has more dimensions than
+   * the batch; `SHAPE_MISMATCH` if a mask has another shape than its dimensions, or lists do not broadcast;
+   * `INCOMPATIBLE` at a ragged entry whose rows would not keep one dimension; `MALFORMED` if an item is not a
+   * valid index.
    *
    * @example
    * ```ts
@@ -314,8 +332,9 @@ export class TensorDict {
   }
 
   /**
-   * Writes the entries of `part` over the batch elements at `index`. Entries that it lacks stay; those that only it has are
-   * added, elsewhere 0, unless this is locked. Returns this dictionary; what was taken out of it keeps its elements.
+   * Writes the entries of `part` over the batch elements at `index`. Entries missing from `part` stay.
+   * Entries missing here are added, with 0 at all other elements, unless this is locked. Returns this
+   * dictionary; entries taken from it before keep their elements.
    * @throws {FulmarError} Those of `TensorDict.at`; `SHAPE_MISMATCH` if batch size or shapes differ; `INCOMPATIBLE`
    *   if kinds or dtypes do, or an entry is ragged; `CLOSED` if a locked one would get a key. After an error nothing has
    *   changed.
@@ -338,17 +357,17 @@ export class TensorDict {
   }
 
   /**
-   * Writes `value`, broadcast, over the elements of the tensor at `key`, also if this is locked. Returns this dictionary; what was
-   * taken out of it keeps its elements.
-   * @throws {FulmarError} `UNKNOWN_NAME` if there is no entry; `INCOMPATIBLE` if it is no tensor or of another dtype;
-   *   `SHAPE_MISMATCH` if `value` does not broadcast. After an error nothing has changed.
+   * Writes `value`, broadcast, over the elements of the tensor at `key`, even if this is locked. Returns this
+   * dictionary; entries taken from it before keep their elements.
+   * @throws {FulmarError} `UNKNOWN_NAME` if there is no entry; `INCOMPATIBLE` if it is not a tensor or has
+   * another dtype; `SHAPE_MISMATCH` if `value` does not broadcast. After an error nothing has changed.
    */
   write(key: TensorKey, value: Tensor): this {
     return this.writeAt(key, [], value)
   }
 
   /**
-   * {@link TensorDict.write} to the batch elements at `index` alone.
+   * Calls {@link TensorDict.write} for the batch elements at `index` only.
    * @throws {FulmarError} Those of {@link TensorDict.write} and `TensorDict.at`.
    *
    * @example
@@ -368,7 +387,7 @@ export class TensorDict {
   }
 
   /**
-   * Writes the entries of `other` over those at the same keys, also if this is locked. Returns this dictionary.
+   * Writes the entries of `other` over those at the same keys, even if this is locked. Returns this dictionary.
    * @throws {FulmarError} `UNKNOWN_NAME` if a key has no entry here; those of {@link TensorDict.setAt}. After an error nothing has
    *   changed.
    */
@@ -390,7 +409,8 @@ export class TensorDict {
   }
 
   /**
-   * This dictionary where `mask`, bools of the shape of the batch, is true, `other` where it is false. Copies.
+   * Selects elements of this dictionary where `mask`, bools of the shape of the batch, is true, and of
+   * `other` elsewhere. Copies.
    * @throws {FulmarError} `SHAPE_MISMATCH` if `mask` or `other` has another shape; `UNKNOWN_NAME` or `INCOMPATIBLE` if the
    *   dictionaries differ in keys, kinds or dtypes, or an entry is ragged.
    *
@@ -411,10 +431,11 @@ export class TensorDict {
   }
 
   /**
-   * What `to` makes of each tensor, and of the values of each ragged one, given its key; an entry of which it makes nothing goes.
-   * JSON values stay. Nothing if every entry goes and `keepEmpty` is not set. Calls `to` once for each leaf, in order.
-   * @throws {FulmarError} `SHAPE_MISMATCH`, with the key, if a shape does not begin with the batch size; `UNKNOWN_NAME` for an
-   *   unknown option. What `to` throws goes through.
+   * Applies `to` to each tensor, and to the values of each ragged one, with its key; an entry for which `to`
+   * returns nothing is removed. JSON values stay. Returns `undefined` if no entry is left and `keepEmpty` is
+   * not set. Calls `to` once for each leaf, in order.
+   * @throws {FulmarError} `SHAPE_MISMATCH`, with the key, if a shape does not begin with the batch size;
+   * `UNKNOWN_NAME` for an unknown option. Errors of `to` pass through.
    *
    * @example
    * ```ts
@@ -447,13 +468,14 @@ export class TensorDict {
     return this.#applied([], to, options)
   }
 
-  /** The same keys and shapes with zeros (`false` for bools); JSON values stay. */
+  /** Returns the same keys and shapes with zeros (`false` for bools); JSON values stay. */
   zerosLike(): TensorDict {
     return this.#operated({ op: 'zerosLike' })
   }
 
   /**
-   * Every tensor, and the values of every ragged one, in another element type or on another device, as by {@link Tensor.to}.
+   * Converts every tensor, and the values of every ragged one, to another element type or device, as {@link
+   * Tensor.to} does.
    * @throws {FulmarError} Those of {@link Tensor.to}, with the key.
    */
   to(target: Dtype | PlacedDevice): TensorDict {
@@ -461,14 +483,14 @@ export class TensorDict {
     return this.#operated({ op: 'toDevice', device: placeDevice(target) })
   }
 
-  /** Where all tensors lie; nothing without tensors, or if they lie in more than one place. */
+  /** Device of all tensors; `undefined` without tensors, or if they are on several devices. */
   get device(): PlacedDevice | undefined {
     return (this.#native.call((dict) => dict.device()) ?? undefined) as PlacedDevice | undefined
   }
 
   /**
-   * The sum of each tensor along batch dimension `dim`, which goes, or without one of all its elements, in no batch at all.
-   * Integers and bools add up to `i64`.
+   * Sums each tensor along batch dimension `dim` and removes it; without `dim`, sums all elements, and the
+   * result has no batch. Integers and bools add up to `i64`.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension or a sum does not fit; `INCOMPATIBLE` at a ragged entry or
    *   values of each element.
    */
@@ -477,9 +499,10 @@ export class TensorDict {
   }
 
   /**
-   * The name of each batch dimension, `null` where it has none. Names follow their dimensions through every operation and into
-   * nested dictionaries; equality and folders know nothing of them. Setting names them all.
-   * @throws {FulmarError} `SHAPE_MISMATCH` if there is not one for each dimension; `INCOMPATIBLE` if one comes twice.
+   * Name of each batch dimension, `null` for an unnamed one. Names follow their dimensions through every
+   * operation and into nested dictionaries; equality and saved folders ignore them. Setting this replaces all
+   * names.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if there is not one for each dimension; `INCOMPATIBLE` if a name repeats.
    *
    * @example
    * ```ts
@@ -499,8 +522,8 @@ export class TensorDict {
   }
 
   /**
-   * Names dimensions that have no name yet: `'...'` stands for all that the others leave, `null` for one that has none. Returns this
-   * dictionary.
+   * Names dimensions that have no name yet: `'...'` covers all that the other names leave, `null` leaves one
+   * unnamed. Returns this dictionary.
    * @throws {FulmarError} `INCOMPATIBLE` if a dimension has another name; those of {@link TensorDict.names}.
    */
   refineNames(...names: (string | null)[]): this {
@@ -508,7 +531,11 @@ export class TensorDict {
     return this
   }
 
-  /** All tensors by their path with dots between the names. Shares the elements. @throws {FulmarError} `INCOMPATIBLE` if two paths give one name. */
+  /**
+   * Returns all tensors by their path, its names joined by dots. Shares the elements.
+   * @throws {FulmarError}
+   * `INCOMPATIBLE` if two paths give one name.
+   */
   stateDict(): Record<string, Tensor> {
     const flat = this.flattenKeys('.')
     const tensors = flat.keys().map((name) => [name, flat.get([name])] as const)
@@ -516,7 +543,7 @@ export class TensorDict {
   }
 
   /**
-   * Writes the tensors of `state` over those of the same name, also if this is locked. Returns this dictionary.
+   * Writes the tensors of `state` over those of the same name, even if this is locked. Returns this dictionary.
    * @throws {FulmarError} `UNKNOWN_NAME` if the names are not exactly those of {@link TensorDict.stateDict}; with the key,
    *   `SHAPE_MISMATCH` or `INCOMPATIBLE` if a shape or a dtype differs. After an error nothing has changed.
    *
@@ -546,7 +573,7 @@ export class TensorDict {
   }
 
   /**
-   * The batch elements where `mask` is true, in one dimension in place of those that it covers. Copies.
+   * Selects the batch elements where `mask` is true; one dimension replaces those of the mask. Copies.
    * @throws {FulmarError} `INCOMPATIBLE` if it does not hold bools; those of `TensorDict.at`.
    */
   maskedSelect(mask: Tensor): TensorDict {
@@ -555,7 +582,8 @@ export class TensorDict {
   }
 
   /**
-   * The batch with `value`, a finite number, where `mask`, of its shape, is true. JSON values stay. Copies.
+   * Writes `value`, a finite number, to a copy of the batch where `mask`, of its shape, is true. JSON values
+   * stay.
    * @throws {FulmarError} `INCOMPATIBLE` if it does not hold bools or an entry is ragged; `SHAPE_MISMATCH` if it has
    *   another shape; `OUT_OF_RANGE` if no element of a dtype equals `value`.
    */
@@ -565,8 +593,10 @@ export class TensorDict {
   }
 
   /**
-   * In place of each batch element the one that `index`, integers of as many dimensions, names in dimension `dim`. Copies.
-   * @throws {FulmarError} `SHAPE_MISMATCH` if `index` does not lie within the batch but for `dim`; `OUT_OF_RANGE` if there is
+   * Replaces each batch element by the one at position `index` of dimension `dim`; `index` holds integers of
+   * as many dimensions. Copies.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if `index` exceeds the batch in a
+   * dimension other than `dim`; `OUT_OF_RANGE` if there is
    *   no such dimension or position.
    */
   gather(dim: number, index: Tensor): TensorDict {
@@ -575,21 +605,24 @@ export class TensorDict {
   }
 
   /**
-   * The same batch elements, row-major, under another batch size, in which one -1 is what is left. Copies only where it
-   * must.
+   * Reshapes the batch, row-major; one size may be -1 and is inferred. Copies only if necessary.
    * @throws {FulmarError} `SHAPE_MISMATCH` if it holds another number of elements; `INCOMPATIBLE` at a ragged entry.
    */
   reshape(sizes: readonly number[]): TensorDict {
     return this.#operated({ op: 'reshape', sizes })
   }
 
-  /** {@link TensorDict.reshape} that never copies. @throws {FulmarError} `INCOMPATIBLE` if it would have to. */
+  /**
+   * Calls {@link TensorDict.reshape} without copies.
+   * @throws {FulmarError} `INCOMPATIBLE` if a copy is
+   * necessary.
+   */
   view(sizes: readonly number[]): TensorDict {
     return this.#operated({ op: 'view', sizes })
   }
 
   /**
-   * One batch dimension in place of those from `first` to `last`, both included.
+   * Merges the batch dimensions from `first` to `last`, both inclusive, into one.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension or `last` comes before `first`.
    */
   flatten(first = 0, last = -1): TensorDict {
@@ -597,7 +630,7 @@ export class TensorDict {
   }
 
   /**
-   * Dimensions of `sizes`, in which one -1 is what is left, in place of dimension `dim`.
+   * Splits dimension `dim` into dimensions of `sizes`, of which one may be -1 and is inferred.
    * @throws {FulmarError} `OUT_OF_RANGE` without such a dimension; `SHAPE_MISMATCH` if they do not multiply up to it.
    */
   unflatten(dim: number, sizes: readonly number[]): TensorDict {
@@ -605,8 +638,8 @@ export class TensorDict {
   }
 
   /**
-   * The batch dimensions in another order. Shares the elements.
-   * @throws {FulmarError} `OUT_OF_RANGE` without such a dimension; `SHAPE_MISMATCH` if one is left out or comes twice.
+   * Permutes the batch dimensions. Shares the elements.
+   * @throws {FulmarError} `OUT_OF_RANGE` without such a dimension; `SHAPE_MISMATCH` if a dimension is missing or repeated.
    */
   permute(order: readonly number[]): TensorDict {
     return this.#operated({ op: 'permute', order })
@@ -623,7 +656,7 @@ export class TensorDict {
   }
 
   /**
-   * Without dimension `dim` if its length is 1, else the same; without `dim`, without every dimension of length 1.
+   * Removes dimension `dim` if its length is 1; without `dim`, removes every dimension of length 1.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension.
    */
   squeeze(dim?: number): TensorDict {
@@ -631,45 +664,64 @@ export class TensorDict {
   }
 
   /**
-   * Shows dimensions of length 1, and new ones in front, as often as `sizes` says. Shares the elements.
+   * Repeats dimensions of length 1, and new ones in front, up to `sizes`. Shares the elements.
    * @throws {FulmarError} `SHAPE_MISMATCH` if another dimension would change; `LIMIT_EXCEEDED` above 2^27 elements.
    */
   expand(sizes: readonly number[]): TensorDict {
     return this.#operated({ op: 'expand', sizes })
   }
 
-  /** Copies beside each other, one count for each dimension. @throws {FulmarError} As {@link TensorDict.expand}. */
+  /**
+   * Tiles the batch, one count for each dimension. Copies.
+   * @throws {FulmarError} As {@link
+   * TensorDict.expand}.
+   */
   repeat(counts: readonly number[]): TensorDict {
     return this.#operated({ op: 'repeat', counts })
   }
 
-  /** Each part of dimension `dim` `count` times in a row. Copies. @throws {FulmarError} As {@link TensorDict.expand}. */
+  /**
+   * Repeats each part of dimension `dim` `count` times in a row. Copies.
+   * @throws {FulmarError} As {@link
+   * TensorDict.expand}.
+   */
   repeatInterleave(count: number, dim = 0): TensorDict {
     return this.#operated({ op: 'repeatInterleave', count, dim })
   }
 
-  /** Every part of dimension `dim` `shift` places further, the last ones first. Copies. @throws {FulmarError} As {@link TensorDict.unbind}. */
+  /**
+   * Rotates dimension `dim` by `shift` positions. Copies.
+   * @throws {FulmarError} As {@link TensorDict.unbind}.
+   */
   roll(shift: number, dim = 0): TensorDict {
     return this.#operated({ op: 'roll', shift, dim })
   }
 
-  /** The parts of dimension `dim` in reverse. Copies. @throws {FulmarError} As {@link TensorDict.unbind}. */
+  /** Reverses dimension `dim`. Copies. @throws {FulmarError} As {@link TensorDict.unbind}. */
   flip(dim = 0): TensorDict {
     return this.#operated({ op: 'flip', dim })
   }
 
-  /** The same entries under another batch size. Shares them. @throws {FulmarError} `SHAPE_MISMATCH` if a shape does not begin with it. */
+  /**
+   * Returns the same entries with another batch size. Shares them.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if
+   * a shape does not begin with it.
+   */
   withBatchSize(sizes: readonly number[]): TensorDict {
     return this.#operated({ op: 'withBatchSize', sizes })
   }
 
-  /** The same entries under the dimensions with which all shapes begin, at most `dimsMax` of them. Shares the elements. */
+  /**
+   * Returns the same entries with the longest batch size that all shapes begin with, at most `dimsMax`
+   * dimensions. Shares the elements.
+   */
   autoBatchSize(dimsMax?: number): TensorDict {
     return this.#operated({ op: 'autoBatchSize', dimsMax: dimsMax ?? null })
   }
 
   /**
-   * `value`, a finite number, around the batch: `around[i]` says how many before and after the elements of dimension `i`.
+   * Pads the batch with `value`, a finite number: `around[i]` counts the elements to add before and after
+   * dimension `i`.
    * @throws {FulmarError} `SHAPE_MISMATCH` with more pairs than dimensions; `OUT_OF_RANGE` if no element of a dtype equals
    *   `value`; `INCOMPATIBLE` at a ragged entry or a value of each element.
    */
@@ -678,7 +730,8 @@ export class TensorDict {
   }
 
   /**
-   * Parts of `size` along a dimension, the last as long as is left, or parts of these sizes. Shares the elements.
+   * Splits a dimension into parts of `size`, of which the last may be shorter, or into parts of the given
+   * sizes. Shares the elements.
    * @throws {FulmarError} `OUT_OF_RANGE` without such a dimension or with size 0; `SHAPE_MISMATCH` if sizes do not add up.
    */
   split(size: number | readonly number[], dim = 0): TensorDict[] {
@@ -687,18 +740,26 @@ export class TensorDict {
     )
   }
 
-  /** At most `count` parts of one length, but for the last. @throws {FulmarError} As {@link TensorDict.split}. */
+  /**
+   * Splits a dimension into at most `count` parts of one length; the last may be shorter.
+   * @throws
+   * {FulmarError} As {@link TensorDict.split}.
+   */
   chunk(count: number, dim = 0): TensorDict[] {
     return this.#parted({ by: 'chunk', count, dim })
   }
 
-  /** The parts of a dimension, without it. @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension. */
+  /**
+   * Splits a dimension into its elements and removes it.
+   * @throws {FulmarError} `OUT_OF_RANGE` if there is no
+   * such dimension.
+   */
   unbind(dim = 0): TensorDict[] {
     return this.#parted({ by: 'unbind', dim })
   }
 
   /**
-   * All entries that are no dictionaries, without nesting: the names of each key joined. Shares the elements.
+   * Moves all entries that are not dictionaries to the top level, their names joined. Shares the elements.
    * @throws {FulmarError} `INCOMPATIBLE` if two keys become one.
    */
   flattenKeys(separator = '.'): TensorDict {
@@ -706,7 +767,8 @@ export class TensorDict {
   }
 
   /**
-   * Entries with `separator` in their name at the path of names that it separates, after the others. Shares the elements.
+   * Moves entries with `separator` in their name to the path that it separates, after the other entries.
+   * Shares the elements.
    * @throws {FulmarError} `INCOMPATIBLE` if a path leads to or through another entry; `EMPTY` without a separator.
    */
   unflattenKeys(separator = '.'): TensorDict {
@@ -714,9 +776,10 @@ export class TensorDict {
   }
 
   /**
-   * Puts the entry at `old` at `key`. Returns this dictionary.
-   * @throws {FulmarError} `UNKNOWN_NAME` if there is none or for an unknown option; `INCOMPATIBLE` if `safe` and `key` is
-   *   taken; `CLOSED` if this is locked; those of {@link TensorDict.set}. After an error nothing has changed.
+   * Moves the entry at `old` to `key`. Returns this dictionary.
+   * @throws {FulmarError} `UNKNOWN_NAME` if `old` has no entry or for an unknown option; `INCOMPATIBLE` if
+   * `safe` is true and `key` exists; `CLOSED` if this is locked; those of {@link TensorDict.set}. After an
+   * error nothing has changed.
    */
   rename(old: TensorKey, key: TensorKey, options: RenameOptions = {}): this {
     checkKnownKeys('options', options, ['safe'])
@@ -725,7 +788,8 @@ export class TensorDict {
   }
 
   /**
-   * Puts all entries of `other` here, over those at the same keys; nested dictionaries merge. Returns this dictionary.
+   * Writes all entries of `other` here, over those at the same keys; nested dictionaries merge. Returns this
+   * dictionary.
    * @throws {FulmarError} Those of {@link TensorDict.set}. After an error nothing has changed.
    */
   update(other: TensorDict): this {
@@ -733,34 +797,37 @@ export class TensorDict {
     return this
   }
 
-  /** Refuses other keys from now on, with `CLOSED`; {@link TensorDict.setAt} still writes. Returns this dictionary. */
+  /**
+   * Forbids new and removed keys, with `CLOSED`; {@link TensorDict.setAt} still writes. Returns this
+   * dictionary.
+   */
   lock(): this {
     this.#native.call((dict) => dict.setLocked(true))
     return this
   }
 
-  /** Lets keys change again. Returns this dictionary. */
+  /** Allows keys to change again. Returns this dictionary. */
   unlock(): this {
     this.#native.call((dict) => dict.setLocked(false))
     return this
   }
 
-  /** The bytes that the elements of all tensors take. */
+  /** Number of bytes of the elements of all tensors. */
   get sizeBytes(): number {
     return this.#native.call((dict) => dict.sizeBytes())
   }
 
-  /** Whether keys may not change. */
+  /** True if keys cannot change. */
   get isLocked(): boolean {
     return this.#native.call((dict) => dict.locked())
   }
 
-  /** Whether batch size and entries are equal; the order of keys does not matter. */
+  /** Returns true if batch size and entries are equal; the order of keys does not matter. */
   equals(other: TensorDict): boolean {
     return this.#native.call((left) => withRawDict(other, (right) => left.equals(right)))
   }
 
-  /** Gives the native memory back; what was taken out of it lives on. */
+  /** Frees the native memory; entries taken from it stay valid. */
   [Symbol.dispose](): void {
     this.#native.free()
   }
@@ -808,27 +875,27 @@ function otherNames(name: string): FulmarError {
   return new FulmarError('UNKNOWN_NAME', detail)
 }
 
-/** The dictionary around a raw one, for the rooms that get dictionaries from the core. */
+/** Wraps a native dictionary, for the rooms that get dictionaries from the core. */
 export function dictAround(make: () => RawTensorDict): TensorDict {
   return wrap(make)
 }
 
-/** The text of {@link TensorDict.value}, for the rooms that hand it on without reading it. */
+/** Returns the text of {@link TensorDict.value}, for the rooms that pass it on unparsed. */
 export function jsonTextAt(dict: TensorDict, key: TensorKey): string {
   return withRawDict(dict, (raw) => raw.value(pathOf(key)))
 }
 
-/** Calls `body` with the raw dictionary, for the rooms that give dictionaries to the core. */
+/** Calls `body` with the native dictionary, for the rooms that pass dictionaries to the core. */
 export function withRawDict<R>(dict: TensorDict, body: (raw: RawTensorDict) => R): R {
   return unwrap(dict).call(body)
 }
 
-/** Refuses what is no dictionary. @throws {FulmarError} `MALFORMED`. */
+/** Rejects values that are not dictionaries. @throws {FulmarError} `MALFORMED`. */
 export function checkDict(dict: TensorDict): void {
   unwrap(dict)
 }
 
-/** The dictionaries of a raw list, which is freed. */
+/** Returns the dictionaries of a native list, which is freed. */
 export function dictsOf(list: RawTensorDictList): TensorDict[] {
   try {
     return Array.from({ length: call(() => list.count()) }, (_, at) => dictAround(() => list.get(at)))
@@ -837,7 +904,7 @@ export function dictsOf(list: RawTensorDictList): TensorDict[] {
   }
 }
 
-/** Calls `body` with a raw list of dictionaries. */
+/** Calls `body` with a native list of dictionaries. */
 export function withRawDicts<R>(dicts: readonly TensorDict[], body: (list: RawTensorDictList) => R): R {
   checkList('dicts', dicts)
   const list = call(() => raw.TensorDictList.empty())
@@ -849,14 +916,17 @@ export function withRawDicts<R>(dicts: readonly TensorDict[], body: (list: RawTe
   }
 }
 
-/** The names of a key. @throws {FulmarError} `MALFORMED` if it is neither a name nor a list of them. */
+/**
+ * Returns the names of a key.
+ * @throws {FulmarError} `MALFORMED` if it is neither a name nor a list of them.
+ */
 export function pathOf(key: TensorKey): string[] {
   return namesIn(key)
 }
 
-/** A JSON value as text. @throws {FulmarError} `MALFORMED` if JSON cannot say it. */
+/** Returns a JSON value as text. @throws {FulmarError} `MALFORMED` if JSON cannot represent it. */
 export function jsonOf(value: Json): string {
   const text: string | undefined = JSON.stringify(value)
   if (text !== undefined) return text
-  throw new FulmarError('MALFORMED', `value must be what JSON can say: got ${typeof value}`)
+  throw new FulmarError('MALFORMED', `value must be a JSON value: got ${typeof value}`)
 }

@@ -26,9 +26,9 @@ import {
 
 /** Options of {@link Tensor.from}. */
 export interface TensorOptions<D extends Dtype = Dtype> {
-  /** The length of each dimension, row-major; `[]` is a scalar. @default one dimension of all elements */
+  /** Length of each dimension, row-major; `[]` is a scalar. @default one dimension of all elements */
   readonly shape?: readonly number[]
-  /** The element type. @default that of the typed array (`u8` for a `Uint8Array`), `f32` for numbers */
+  /** Element type. @default that of the typed array (`u8` for a `Uint8Array`), `f32` for numbers */
   readonly dtype?: D
 }
 
@@ -42,12 +42,12 @@ export interface SliceOptions {
   readonly end?: number
 }
 
-// Doors to the private parts, for this package only.
+// Access to private fields, for this package only.
 let wrap: (make: () => RawTensor) => Tensor
 let unwrap: (tensor: Tensor) => Handle<RawTensor>
 
 /**
- * An n-dimensional array that never changes. Views (`select`, `slice`, `transpose`, `reshape` of dense tensors) share
+ * An immutable n-dimensional array. Views (`select`, `slice`, `transpose`, `reshape` of dense tensors) share
  * the elements in native memory. Dispose it, declare it with `using`, or leave it to the collector.
  *
  * @example
@@ -80,19 +80,19 @@ export class Tensor<D extends Dtype = Dtype> {
     wrap = (make) => new Tensor(make)
     unwrap = (tensor) => {
       if (typeof tensor === 'object' && tensor !== null && #native in tensor) return tensor.#native
-      const hint = Array.isArray(tensor) ? '; Tensor.from makes one of numbers' : ''
+      const hint = Array.isArray(tensor) ? '; Tensor.from makes one from numbers' : ''
       throw new FulmarError('MALFORMED', `value must be a Tensor: got ${describeValue(tensor)}${hint}`)
     }
   }
 
   /**
-   * Copies `data`, row-major. Bits of half floats are a `Uint16Array` with its `dtype`, bools a `Uint8Array` of 0 and 1
-   * with `dtype: 'bool'`.
+   * Copies `data`, row-major. Pass bits of half floats as a `Uint16Array` with its `dtype`, bools as a
+   * `Uint8Array` of 0 and 1 with `dtype: 'bool'`.
    *
-   * @throws {FulmarError} `SHAPE_MISMATCH` if `shape` does not hold as many elements; `INCOMPATIBLE` if `dtype` is not
-   *   one of the array; `UNKNOWN_NAME` if there is no such dtype, with the name that it has here where it is one of torch's;
-   *   `OUT_OF_RANGE` if a number does not fit the dtype; `LIMIT_EXCEEDED` above 16 dimensions;
-   *   `MALFORMED` if `data` is no array, or its memory was transferred away.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if `shape` has another number of elements; `INCOMPATIBLE` if the
+   * array cannot carry `dtype`; `UNKNOWN_NAME` for an unknown dtype, with our name for one of torch's;
+   * `OUT_OF_RANGE` if a number does not fit the dtype; `LIMIT_EXCEEDED` above 16 dimensions; `MALFORMED` if
+   * `data` is not an array, or its memory was transferred away.
    */
   static from<A extends TensorData, D extends Dtype = DtypeOf<A>>(
     data: A,
@@ -115,7 +115,7 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 
   /**
-   * Zeros (`false` for bools).
+   * Creates a tensor of zeros (`false` for bools).
    * @throws {FulmarError} `LIMIT_EXCEEDED` if there are too many dimensions or elements; `OUT_OF_RANGE` if a dimension
    *   is not an integer from 0.
    */
@@ -133,7 +133,7 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 
   /**
-   * Joins tensors along a dimension that they have; the others must agree. Copies.
+   * Joins tensors along an existing dimension; the other dimensions must agree. Copies.
    * @throws {FulmarError} As {@link Tensor.stack}.
    */
   static cat<D extends Dtype>(tensors: readonly Tensor<D>[], dim = 0): Tensor<D> {
@@ -141,8 +141,7 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 
   /**
-   * The elements, row-major: a copy made on first use, and the same array ever after. Writing to it does not change
-   * the tensor.
+   * Elements, row-major: a copy made on first use and then cached. Writing to it does not change the tensor.
    */
   get data(): TypedArrays[D] {
     this.#data ??= elementsOf(
@@ -152,24 +151,24 @@ export class Tensor<D extends Dtype = Dtype> {
     return this.#data
   }
 
-  /** The number of elements: 1 for a scalar, 0 if a dimension is 0. */
+  /** Number of elements: 1 for a scalar, 0 if a dimension is 0. */
   get numElements(): number {
     return this.shape.reduce((product, length) => product * length, 1)
   }
 
-  /** This tensor with its dtype known to the compiler. @throws {FulmarError} `INCOMPATIBLE` if it has another. */
+  /** Returns this tensor typed by its dtype. @throws {FulmarError} `INCOMPATIBLE` if it has another dtype. */
   as<E extends Dtype>(dtype: E): Tensor<E> {
     if (isOf(this, dtype)) return this
     throw new FulmarError('INCOMPATIBLE', `dtype must be ${dtype}: got ${this.dtype}`)
   }
 
-  /** The elements as singles, rounded where they must be. A new array. */
+  /** Returns the elements as 32-bit floats, rounded if necessary. A new array. */
   toFloat32(): Float32Array {
     return this.#native.call((tensor) => tensor.toFloat32())
   }
 
   /**
-   * The part at `index` of dimension `dim`, without that dimension. Shares the elements.
+   * Returns the part at `index` of dimension `dim`, without that dimension. Shares the elements.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension or index.
    */
   select(dim: number, index: number): Tensor<D> {
@@ -177,7 +176,8 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 
   /**
-   * The part at `index`, whose items are as in `TensorDict.at`. Shares the elements, but a list or a mask copies.
+   * Returns the part at `index`, with items as in `TensorDict.at`. Shares the elements, but a list or a mask
+   * copies.
    * @throws {FulmarError} As `TensorDict.at`.
    *
    * @example
@@ -194,8 +194,8 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 
   /**
-   * The same numbers in another element type (floats round, integers drop the fraction, a bool is whether a number is not 0), or the
-   * same elements on another device. Copies unless it has the type, or lies there.
+   * Converts to another element type (floats round, integers drop the fraction, a bool is true for a non-zero
+   * number) or moves to another device. Returns shared elements if type or device already match, else copies.
    * @throws {FulmarError} `OUT_OF_RANGE` if an integer type cannot hold an element; `UNKNOWN_NAME` if there is no such type;
    *   `UNAVAILABLE` for a device that is not there, with what is lacking.
    *
@@ -220,13 +220,14 @@ export class Tensor<D extends Dtype = Dtype> {
     return new Tensor(() => this.#native.call((tensor) => tensor.to(checkedDtype(target))))
   }
 
-  /** Where the elements lie. */
+  /** Device of the elements. */
   get device(): PlacedDevice {
     return this.#native.call((tensor) => tensor.device()) as PlacedDevice
   }
 
   /**
-   * The sum of all elements, a scalar, or the sums along a dimension, which goes. Integers and bools add up to `i64`.
+   * Sums all elements to a scalar, or sums along a dimension and removes it. Integers and bools add up to
+   * `i64`.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension, or integers add up to more than an `i64`.
    *
    * @example
@@ -245,7 +246,7 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 
   /**
-   * A range of one dimension. Shares the elements.
+   * Returns a range of one dimension. Shares the elements.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension, or the range is backwards or ends past it.
    */
   slice(options: SliceOptions = {}): Tensor<D> {
@@ -256,55 +257,83 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 
   /**
-   * The same elements, row-major, in another shape. Shares them if this tensor is dense, else copies.
+   * Returns the same elements, row-major, in another shape. Shares them if this tensor is dense, else copies.
    * @throws {FulmarError} `SHAPE_MISMATCH` if `shape` holds another number of elements.
    */
   reshape(shape: readonly number[]): Tensor<D> {
     return this.#derive((tensor) => tensor.reshape(indices(shape)))
   }
 
-  /** {@link Tensor.reshape} that never copies. @throws {FulmarError} `INCOMPATIBLE` if strides do not allow it. */
+  /**
+   * Calls {@link Tensor.reshape} without copies.
+   * @throws {FulmarError} `INCOMPATIBLE` if strides do not allow
+   * it.
+   */
   view(shape: readonly number[]): Tensor<D> {
     return this.#derive((tensor) => tensor.view(indices(shape)))
   }
 
-  /** One dimension in place of those from `first` to `last`, both included. @throws {FulmarError} `OUT_OF_RANGE` without such dimensions. */
+  /**
+   * Merges the dimensions from `first` to `last`, both inclusive, into one.
+   * @throws {FulmarError}
+   * `OUT_OF_RANGE` without such dimensions.
+   */
   flatten(first = 0, last = -1): Tensor<D> {
     const [from, to] = [this.#dim(first), this.#dim(last)]
     if (from > to || to >= this.shape.length) {
-      throw new FulmarError('OUT_OF_RANGE', `last must lie in ${from}..${this.shape.length}: got ${last}`)
+      throw new FulmarError('OUT_OF_RANGE', `last must be in ${from}..${this.shape.length}: got ${last}`)
     }
     const merged = this.shape.slice(from, to + 1).reduce((product, length) => product * length, 1)
     return this.reshape([...this.shape.slice(0, from), merged, ...this.shape.slice(to + 1)])
   }
 
-  /** The dimensions in another order. Shares the elements. @throws {FulmarError} `SHAPE_MISMATCH` if one is left out or comes twice. */
+  /**
+   * Permutes the dimensions. Shares the elements.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if a dimension is
+   * missing or repeated.
+   */
   permute(order: readonly number[]): Tensor<D> {
     return this.#derive((tensor) => tensor.permute(indices(order.map((dim) => this.#dim(dim)))))
   }
 
-  /** Without dimension `dim` if its length is 1. Shares the elements. @throws {FulmarError} `OUT_OF_RANGE` without such a dimension. */
+  /**
+   * Removes dimension `dim` if its length is 1. Shares the elements.
+   * @throws {FulmarError} `OUT_OF_RANGE`
+   * without such a dimension.
+   */
   squeeze(dim: number): Tensor<D> {
     return this.#derive((tensor) => tensor.squeeze(this.#dim(dim)))
   }
 
-  /** A dimension of length 1 before `dim`; -1 appends it. Shares the elements. @throws {FulmarError} `OUT_OF_RANGE` past the rank. */
+  /**
+   * Inserts a dimension of length 1 before `dim`; -1 appends it. Shares the elements.
+   * @throws {FulmarError}
+   * `OUT_OF_RANGE` past the rank.
+   */
   unsqueeze(dim: number): Tensor<D> {
     return this.#derive((tensor) => tensor.unsqueeze(dim < 0 ? dim + this.shape.length + 1 : dim))
   }
 
-  /** Dimensions of length 1, and new ones in front, as often as `shape` says. Shares the elements. @throws {FulmarError} `SHAPE_MISMATCH` if another dimension would change. */
+  /**
+   * Repeats dimensions of length 1, and new ones in front, up to `shape`. Shares the elements.
+   * @throws
+   * {FulmarError} `SHAPE_MISMATCH` if another dimension would change.
+   */
   expand(shape: readonly number[]): Tensor<D> {
     return this.#derive((tensor) => tensor.expand(indices(shape)))
   }
 
-  /** Copies beside each other, one count for each dimension. @throws {FulmarError} `SHAPE_MISMATCH` with other counts; `LIMIT_EXCEEDED` above 2^27 elements. */
+  /**
+   * Tiles the tensor, one count for each dimension. Copies.
+   * @throws {FulmarError} `SHAPE_MISMATCH` with
+   * another number of counts; `LIMIT_EXCEEDED` above 2^27 elements.
+   */
   repeat(counts: readonly number[]): Tensor<D> {
     return this.#derive((tensor) => tensor.repeat(indices(counts)))
   }
 
   /**
-   * Two dimensions exchanged. Shares the elements.
+   * Exchanges two dimensions. Shares the elements.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension.
    */
   transpose(left: number, right: number): Tensor<D> {
@@ -312,24 +341,26 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 
   /**
-   * The parts at `at` of dimension `dim`, in that order; an index may come twice. Copies.
+   * Returns the parts at `at` of dimension `dim`, in that order; an index may repeat. Copies.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension or index.
    */
   indexSelect(dim: number, at: Iterable<number>): Tensor<D> {
     return this.#derive((tensor) => tensor.indexSelect(this.#dim(dim), indices(at)))
   }
 
-  /** Whether dtype, shape and elements are equal, floats as `===` compares them (NaN equals nothing). */
+  /**
+   * Returns true if dtype, shape and elements are equal, floats as `===` compares them (NaN equals nothing).
+   */
   equals(other: Tensor): boolean {
     return this.#native.call((left) => withRawTensor(other, (right) => left.equals(right)))
   }
 
-  /** Gives the native memory back; views and copies of it live on. */
+  /** Frees the native memory; views and copies stay valid. */
   [Symbol.dispose](): void {
     this.#native.free()
   }
 
-  /** A dimension counted from the start; the core checks it. */
+  /** Converts a negative dimension to one from the start; the core checks it. */
   #dim(dim: number): number {
     return dim < 0 ? dim + this.shape.length : dim
   }
@@ -339,7 +370,7 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 }
 
-/** The dtype that a typed array means by itself; 16 bits mean none. */
+/** Default dtype of a typed array; an array of 16 bits has none. */
 export type DtypeOf<A> = A extends Float64Array
   ? 'f64'
   : A extends Float32Array
@@ -358,22 +389,22 @@ export type DtypeOf<A> = A extends Float64Array
                 ? 'u32'
                 : Dtype
 
-/** The tensor around a raw one, for the rooms that get tensors from the core. */
+/** Wraps a native tensor, for the rooms that get tensors from the core. */
 export function tensorAround(make: () => RawTensor): Tensor {
   return wrap(make)
 }
 
-/** Calls `body` with the raw tensor, for the rooms that give tensors to the core. */
+/** Calls `body` with the native tensor, for the rooms that pass tensors to the core. */
 export function withRawTensor<R>(tensor: Tensor, body: (raw: RawTensor) => R): R {
   return unwrap(tensor).call(body)
 }
 
-/** Refuses what is no tensor. @throws {FulmarError} `MALFORMED`. */
+/** Rejects values that are not tensors. @throws {FulmarError} `MALFORMED`. */
 export function checkTensor(tensor: Tensor): void {
   unwrap(tensor)
 }
 
-/** What `join` makes of a list of `tensors`. */
+/** Applies `join` to a native list of `tensors`. */
 export function joined<R>(tensors: readonly Tensor[], join: (list: RawTensorList) => R): R {
   checkList('tensors', tensors)
   const list = call(() => raw.TensorList.empty())
@@ -385,7 +416,7 @@ export function joined<R>(tensors: readonly Tensor[], join: (list: RawTensorList
   }
 }
 
-/** Indices or dimensions as they cross the boundary; the core checks them. */
+/** Converts indices or dimensions for the binding; the core checks them. */
 export function indices(values: Iterable<number>): Float64Array {
   return Float64Array.from(values)
 }

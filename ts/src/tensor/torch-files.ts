@@ -1,4 +1,4 @@
-/** Dictionaries as tensordict and TorchRL keep them in folders and files. */
+/** Folders and files of dictionaries in the formats of tensordict and TorchRL. */
 
 import { call, checkGiven, checkTypedArray } from '../core/index.js'
 import { raw } from '../native/index.js'
@@ -6,10 +6,11 @@ import { bytesOf } from './dtype.js'
 import { dictAround, type TensorDict, withRawDict } from './tensor-dict.js'
 
 /**
- * Writes `dict` as a folder of memory-mapped leaves, which `TensorDict.load_memmap` of tensordict reads: whole or not at all, synced.
+ * Writes `dict` as a folder of memory-mapped leaves that `TensorDict.load_memmap` of tensordict reads. The
+ * write is atomic and synced.
  * Blocks while it writes. Native backend only.
  *
- * @throws {FulmarError} `IO` if the system refuses, so also if there is something at `path` but an empty folder; `MALFORMED`,
+ * @throws {FulmarError} `IO` if the system fails or `path` is anything but an empty folder; `MALFORMED`,
  *   naming the entry, if its key is a word of the format (`shape`, `device`, `_type`) or would take another entry's file.
  *
  * @example
@@ -34,7 +35,8 @@ export function saveMemmap(path: string, dict: TensorDict): void {
 }
 
 /**
- * Reads a folder of memory-mapped leaves. Copies the elements; trusts nothing; never reads pickles. Native backend only.
+ * Reads a folder of memory-mapped leaves and validates it. Copies the elements; never reads pickles. Native
+ * backend only.
  *
  * @throws {FulmarError} `IO` if the system refuses; with the key of the leaf, `CORRUPT` if a file is missing or not as long
  *   as its description says, `UNKNOWN_NAME` for a foreign dtype, `FORBIDDEN` for a pickled value, `SHAPE_MISMATCH` if a shape
@@ -53,7 +55,8 @@ export function loadMemmap(path: string): TensorDict {
 }
 
 /**
- * The bytes of an archive (`.tdz`) with the files of {@link saveMemmap}: the same dictionary gives the same bytes.
+ * Returns the bytes of an archive (`.tdz`) with the files of {@link saveMemmap}. The same dictionary gives
+ * the same bytes.
  *
  * @throws {FulmarError} `MALFORMED` as {@link saveMemmap}.
  *
@@ -74,7 +77,7 @@ export function writeArchive(dict: TensorDict): Uint8Array {
 /**
  * Reads an archive of memory-mapped leaves. Copies the elements.
  *
- * @throws {FulmarError} `CORRUPT` if the bytes are no ZIP archive, a member is compressed or its checksum wrong; those of
+ * @throws {FulmarError} `CORRUPT` if the bytes are not a ZIP archive, a member is compressed or its checksum wrong; those of
  *   {@link loadMemmap}.
  *
  * @example
@@ -92,7 +95,7 @@ export function readArchive(bytes: Uint8Array): TensorDict {
 }
 
 /**
- * The bytes of a consolidated file, those that tensordict's `consolidate` writes.
+ * Returns the bytes of a consolidated file, as tensordict's `consolidate` writes it.
  *
  * @throws {FulmarError} `MALFORMED` if a key is a word of the format; `LIMIT_EXCEEDED` above 16 MiB of description.
  *
@@ -115,7 +118,7 @@ export function writeConsolidated(dict: TensorDict): Uint8Array {
 /**
  * Reads a consolidated file. Copies the elements.
  *
- * @throws {FulmarError} With the key of the leaf, `CORRUPT` if a place lies outside the bytes or leaves overlap; otherwise those
+ * @throws {FulmarError} With the key of the leaf, `CORRUPT` if an offset is outside the bytes or leaves overlap; otherwise those
  *   of {@link loadMemmap}.
  *
  * @example

@@ -23,7 +23,7 @@ describe('Handle', () => {
   it('says CLOSED with its name after that', async () => {
     const handle = new Handle('Answer', owner)
     handle.free()
-    const closed = { code: 'CLOSED', message: 'Answer must be open: got a disposed one' }
+    const closed = { code: 'CLOSED', message: 'Answer must be open: it was disposed' }
     expect(() => handle.call((raw) => raw.answer())).toThrow(expect.objectContaining(closed))
     await expect(handle.callAsync((raw) => raw.answer())).rejects.toMatchObject(closed)
   })

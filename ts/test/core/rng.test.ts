@@ -103,7 +103,7 @@ describe('Rng', () => {
     rng[Symbol.dispose]()
     rng[Symbol.dispose]()
     expect(() => rng.nextU32()).toThrow(
-      expect.objectContaining({ code: 'CLOSED', message: 'Rng must be open: got a disposed one' }),
+      expect.objectContaining({ code: 'CLOSED', message: 'Rng must be open: it was disposed' }),
     )
   })
 })
