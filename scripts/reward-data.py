@@ -104,7 +104,7 @@ def write_profiles(folder):
     escaped = [json.dumps(group)[1:-1] for group in groups]
     (ROOM / "language-profiles.ts").write_text(f"""\
 /**
- * How much each n-gram speaks for each of 55 languages: the profiles of langdetect 1.0.9 (Apache-2.0, (c) 2010-2014 Cybozu Labs),
+ * Weights of n-grams for each of 55 languages: the profiles of langdetect 1.0.9 (Apache-2.0, (c) 2010-2014 Cybozu Labs),
  * packed by scripts/reward-data.py. Written by that program, not by hand.
  */
 
@@ -146,7 +146,7 @@ def write_punkt(folder):
     pairs = [f"{first} {second}" for first, second in model["collocations"]]
     (ROOM / "punkt-english.ts").write_text(f"""\
 /**
- * What Punkt learnt of English sentences: the model of NLTK as the crate punkt 1.0.5 has it (Apache-2.0 or MIT), written by
+ * Punkt model of English sentences: that of NLTK in the crate punkt 1.0.5 (Apache-2.0 or MIT), written by
  * scripts/reward-data.py, not by hand. Words are in lower case; all numbers are the word `##number##`.
  */
 
@@ -170,12 +170,12 @@ export const STARTER_WORDS = words(
   {quoted(groups['BOTH'])},
 )
 
-/** Words seen in lower case that begin a sentence where they have an upper case letter; without one, who knows. */
+/** Words seen in lower case that begin a sentence if they have an upper case letter; without one it is unknown. */
 export const UPPER_STARTER_WORDS = words(
   {quoted(groups['UPPER'])},
 )
 
-/** Words seen in lower case that do not begin a sentence where they have no upper case letter; with one, who knows. */
+/** Words seen in lower case that do not begin a sentence if they have no upper case letter; with one it is unknown. */
 export const LOWER_INSIDE_WORDS = words(
   {quoted(groups['LOWER'])},
 )

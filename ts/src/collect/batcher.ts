@@ -6,8 +6,8 @@
  * rows: next fit into seqLen -> cells: row r goes to cell r mod (microbatches * workers) -> batches without padding
  * ```
  *
- * Groups are counted, not samples or tokens: a batch is full with `groupsPerBatch` groups that have something to train.
- * Groups that have nothing give their slot back at once and leave their metrics with the next batch.
+ * Counts groups, not samples or tokens: a batch is full with `groupsPerBatch` groups that have something to
+ * train. Other groups release their slot at once, and their metrics go to the next batch.
  */
 
 import type { TrainingSample } from '../chat/index.js'
@@ -18,10 +18,10 @@ import type { Lease } from './work-buffer.js'
 
 /** Options of {@link Batcher}. */
 export interface BatcherOptions {
-  /** Groups of a batch, >= 1. */
+  /** Number of groups of a batch, >= 1. */
   readonly groupsPerBatch: number
   /**
-   * Predictions of a row, >= 1; a sample with more is dropped.
+   * Maximum number of predictions of a row, >= 1; a longer sample is dropped.
    * @default no limit, and one row
    */
   readonly seqLen?: number
@@ -41,18 +41,18 @@ export interface BatcherOptions {
    */
   readonly numWorkers?: number
   /**
-   * Whether a group without samples counts towards the batch: then a step sees a fixed number of groups, else as many as
-   * it takes to have `groupsPerBatch` that teach.
+   * If true, a group without samples counts towards the batch, so that a step has a fixed number of groups;
+   * else a step takes groups until `groupsPerBatch` have something to train.
    * @default false
    */
   readonly countsEmptyGroups?: boolean
 }
 
-/** The samples of one group, as {@link Batcher.addGroup} takes them. */
+/** Samples of one group, as {@link Batcher.addGroup} takes them. */
 export interface SampleGroup {
-  /** Empty if there was nothing to learn from. */
+  /** Samples; empty if there was nothing to train. */
   readonly samples: readonly TrainingSample[]
-  /** What was measured of the group. */
+  /** Metrics of the group. */
   readonly metrics: readonly Metric[]
   /**
    * The group's slot. Stays with the batch, unless the group has nothing to train.
@@ -61,15 +61,15 @@ export interface SampleGroup {
   readonly lease?: Lease
 }
 
-/** What one worker trains of one micro-batch. */
+/** Part of a micro-batch for one worker. */
 export interface BatchCell {
   /** Samples that share a row. */
   readonly rows: readonly (readonly TrainingSample[])[]
-  /** The samples of all rows, one after another; `null` where there are fewer rows than cells. */
+  /** Samples of all rows, one after another; `null` if there are fewer rows than cells. */
   readonly batch: TrainingBatch | null
 }
 
-/** Everything that one training step learns from. */
+/** Input of one training step. */
 export interface StepBatch {
   /** By micro-batch, then by worker. */
   readonly microbatches: readonly (readonly BatchCell[])[]
@@ -77,11 +77,11 @@ export interface StepBatch {
   readonly samples: readonly TrainingSample[]
   /** Trained tokens with a finite log-probability, over the whole batch: the denominator of a mean over tokens. */
   readonly numTrained: number
-  /** The oldest weights behind each sample. */
+  /** Oldest policy version of each sample. */
   readonly minPolicyVersions: readonly number[]
-  /** What was measured of the groups, and of the packing. */
+  /** Metrics of the groups, and of the packing. */
   readonly metrics: readonly Metric[]
-  /** The slots of its groups: released when its training is served. */
+  /** Slots of its groups, released once the trained weights are served. */
   readonly leases: readonly Lease[]
 }
 
@@ -130,12 +130,12 @@ export class Batcher {
     this.#options = { ...numbers, seqLen, countsEmptyGroups }
   }
 
-  /** Groups that wait for their batch to fill. */
+  /** Number of groups that wait for their batch to fill. */
   get numWaiting(): number {
     return this.#groups.length
   }
 
-  /** Adds a group; the batch, if that made it full. */
+  /** Adds a group. Returns the batch if it is now full. */
   addGroup({ samples, metrics, lease }: SampleGroup): StepBatch | null {
     const { seqLen, countsEmptyGroups, groupsPerBatch } = this.#options
     const fitting = samples.filter((sample) => this.#lengthOf(sample) <= seqLen)
@@ -213,7 +213,7 @@ export class Batcher {
     )
   }
 
-  /** The share of a padded layout that would hold nothing; 0 without a row length. */
+  /** Returns the share of padding in a padded layout; 0 without a row length. */
   #paddingOf(samples: readonly TrainingSample[], numMicrobatches: number): number {
     const { seqLen, rowsPerMicrobatch, numWorkers } = this.#options
     if (seqLen === Number.POSITIVE_INFINITY) return 0
@@ -230,7 +230,7 @@ export class Batcher {
 /** Rows in the layout of trainers that pad: `[R * seqLen]` arrays, shifted so that entry `t` predicts `labels[t]`. */
 export interface RowLayout {
   readonly ids: Uint32Array
-  /** The token behind each one of `ids`. */
+  /** Next token of each of `ids`. */
   readonly labels: Uint32Array
   /** Begin at 0 with each sample, and with the padding behind the last one. */
   readonly positions: Uint32Array

@@ -34,21 +34,21 @@ import { type StalenessPolicy, strictFifo } from './staleness.js'
 import type { WeightSync } from './weight-sync.js'
 import { type ClaimedWork, type Lease, type ReleaseReason, WorkBuffer } from './work-buffer.js'
 
-/** What a training step is told besides its batch. */
+/** Context of a training step, besides its batch. */
 export interface TrainContext {
   /** Counts from 0. */
   readonly step: number
-  /** Await it before the weights change: those that travel to other policies are copied then. */
+  /** Await it before the weights change: weights in transfer to other policies are copied by then. */
   readonly beforeUpdate: () => Promise<void>
   /** Fires when the run is stopped or another part of it fails. */
   readonly signal: AbortSignal
 }
 
-/** What a training step gives. */
+/** Result of a training step. */
 export interface TrainOutcome {
-  /** The version of the weights that it left. */
+  /** Policy version after the step. */
   readonly version: number
-  /** What it measured, by name. */
+  /** Metrics of the step, by name. */
   readonly metrics: Readonly<Record<string, number>>
 }
 
@@ -70,7 +70,7 @@ export interface ControllerOptions<Sample> {
    */
   readonly firstStep?: number
   /**
-   * How far the rollouts run ahead of training.
+   * Policy for how far rollouts run ahead of training.
    * @default strictFifo with offPolicySteps 0: synchronous
    */
   readonly staleness?: StalenessPolicy
@@ -80,17 +80,17 @@ export interface ControllerOptions<Sample> {
    */
   readonly weightSync?: WeightSync<never>
   /**
-   * How a group becomes samples, while its ledgers are alive.
+   * Builds the samples of a group before its ledgers are freed.
    * @default buildTrainingSamples
    */
   readonly buildSamples?: (group: RolloutGroup<Sample>) => TrainingSamples
   /**
-   * Draws further groups until `groupsPerStep` of them have something to train, instead of training on what a fixed number
-   * of groups left.
+   * If true, draws more groups until `groupsPerStep` of them have something to train, instead of a fixed
+   * number of groups.
    * @default false
    */
   readonly dynamicSampling?: boolean
-  /** How samples become rows and micro-batches. */
+  /** Layout of samples in rows and micro-batches. */
   readonly batching?: Omit<BatcherOptions, 'groupsPerBatch' | 'countsEmptyGroups'>
   /** Called with each finished group, before anything is left out and while its ledgers are alive. */
   readonly onGroup?: (group: RolloutGroup<Sample>) => void
@@ -116,19 +116,19 @@ export interface ControllerStep<Sample> {
   readonly index: number
   /** The groups behind it, those without anything to train too, in the order of their training. Their ledgers are gone. */
   readonly groups: readonly RolloutGroup<Sample>[]
-  /** What {@link ControllerOptions.train} gave. */
+  /** Result of {@link ControllerOptions.train}. */
   readonly outcome: TrainOutcome
-  /** Everything measured, by name, but what depends on the clock. */
+  /** All metrics by name, except those that depend on the clock. */
   readonly metrics: Readonly<Record<string, number>>
-  /** How long the trainer waited for its batch, and how long the step took with that. */
+  /** Time that the trainer waited for its batch, and total time of the step. */
   readonly seconds: { readonly waiting: number; readonly total: number }
 }
 
-/** Where a {@link Controller} stands: plain JSON, for a checkpoint. */
+/** Position of a {@link Controller}: plain JSON, for a checkpoint. */
 export interface ControllerState {
   /** The rollouter's. */
   readonly rollouter: RollouterState
-  /** Groups that were begun and not trained: they are run again. */
+  /** Groups that were started and not trained; they run again. */
   readonly pending: readonly GroupCursor[]
 }
 
@@ -206,7 +206,7 @@ export class Controller<Sample> implements AsyncIterable<ControllerStep<Sample>>
       if (!Number.isSafeInteger(value) || value < min)
         throw new FulmarError('OUT_OF_RANGE', `${name} must be an integer >= ${min}: got ${value}`)
     }
-    // Its batcher is made anew for each iteration; what is wrong with its options is said at once.
+    // Each iteration creates its own batcher; this one only checks the options early.
     new Batcher({ ...options.batching, groupsPerBatch: groupsPerStep })
     this.#options = options
     this.#staleness = staleness ?? strictFifo({ groupsPerStep, offPolicySteps: 0 })
@@ -217,13 +217,16 @@ export class Controller<Sample> implements AsyncIterable<ControllerStep<Sample>>
     }
   }
 
-  /** Where the run stands: between two steps, or after it has ended or failed. */
+  /** Returns the position of the run: between two steps, or after its end or failure. */
   stateDict(): ControllerState {
     const { rollouter } = this.#options
     return { rollouter: rollouter.stateDict(), pending: [...this.#recycled, ...this.#begun.values()] }
   }
 
-  /** Goes to where `state` was taken. Before the first step only. @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE` or `UNKNOWN_NAME`. */
+  /**
+   * Restores the position of `state`. Before the first step only.
+   * @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE` or `UNKNOWN_NAME`.
+   */
   loadStateDict(state: unknown): void {
     const { rollouter, pending } = STATE.read('state', state)
     this.#options.rollouter.loadStateDict(rollouter)
@@ -359,7 +362,7 @@ class Run<Sample> {
     return { ...filled, batch: this.#limitAge(filled.batch, version) }
   }
 
-  /** What was trained is not begun again, whatever happens to the weights. */
+  /** Marks groups as trained: they do not run again, whatever happens to the weights. */
   markTrained({ leases }: StepBatch): void {
     this.#progress()
     for (const lease of leases) if (lease instanceof GroupLease) this.#begun.delete(lease.groupId)
@@ -381,7 +384,7 @@ class Run<Sample> {
     return this.#buffer.flushMetrics().filter(({ key }) => key !== 'rollout_buffer/released/trained')
   }
 
-  /** Ends every loop and waits for it; whatever they held is given back. */
+  /** Ends every loop, waits for it, and releases its resources. */
   async stop(): Promise<void> {
     this.#stopWatch()
     this.#scope.end()
@@ -440,7 +443,7 @@ class Run<Sample> {
     }
   }
 
-  /** Makes samples of a group; the batch, if that filled one. */
+  /** Builds the samples of a group. Returns the batch if it is now full. */
   #consume(group: RolloutGroup<Sample>, lease: Lease): StepBatch | null {
     using owned = group
     const { onGroup, buildSamples = buildTrainingSamples, groupsPerStep } = this.#options
@@ -512,7 +515,7 @@ class Run<Sample> {
     throw new FulmarError('EMPTY', detail)
   }
 
-  /** Something moved: the watch begins anew. */
+  /** Restarts the stall timer. */
   #progress(): void {
     const { stallTimeoutMs = null } = this.#options
     this.#stopWatch()
@@ -528,7 +531,7 @@ class Run<Sample> {
   }
 }
 
-/** A slot that knows its group: once it is given back for good, the group is not run again. */
+/** A slot with its group: once it is finally released, the group does not run again. */
 class GroupLease implements Lease {
   readonly groupId: number
   readonly #lease: Lease

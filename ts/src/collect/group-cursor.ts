@@ -1,4 +1,4 @@
-/** Where a group stands, as a checkpoint has it. */
+/** Position of a group in a checkpoint. */
 
 import { type Field, field } from '../core/index.js'
 import type { GroupCursor } from '../rollout/index.js'

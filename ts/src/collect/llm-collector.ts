@@ -1,9 +1,9 @@
 /**
- * Batches of rollouts, one after another, for whoever trains on them: in turn, or with groups that run ahead of the
- * consumer, as many as it says.
+ * Batches of rollouts for a trainer: one after another, or with a limited number of groups that run ahead.
  *
- * Groups are whole, as siblings are compared with each other, and come in the order in which they were begun unless told
- * otherwise: in the order of finishing the short ones come first, which a consumer that stops early learns from.
+ * Groups are complete, as their members are compared with each other, and come in the order in which they
+ * started by default. In the order of finishing, short ones come first, which biases a trainer that stops
+ * early.
  */
 
 import { checkGiven, checkKnownKeys, FulmarError, field } from '../core/index.js'
@@ -21,7 +21,7 @@ import { groupCursor } from './group-cursor.js'
 import { type RolloutRowKind, rolloutRows } from './rollout-rows.js'
 import { RunScope } from './run-scope.js'
 
-/** What is counted: rollouts, their turns, or the tokens that they sampled. */
+/** Unit of a batch: rollouts, their turns, or their sampled tokens. */
 export type CollectorUnit = 'trajectories' | 'turns' | 'tokens'
 
 /** Options of {@link LLMCollector}. */
@@ -29,37 +29,38 @@ export interface LLMCollectorOptions<Sample> {
   /** Runs the rollouts; stays the caller's. */
   readonly rollouter: Rollouter<Sample>
   /**
-   * How much a batch holds at least, rounded up to whole groups. Of turns and tokens nobody knows how many a group will
-   * have, so without `prefetch` such batches run one group after another.
+   * Minimum size of a batch, rounded up to whole groups. The number of turns and tokens of a group is unknown
+   * in advance, so without `prefetch` such batches run one group after another.
    * @default one group
    */
   readonly batch?: { readonly unit: CollectorUnit; readonly size: number }
   /**
-   * Ends once any of these is reached; the last batch is whole and may go beyond. No group begins after that.
+   * Ends once any of these is reached; the last batch is complete and may exceed it. No group starts after
+   * that.
    * @default never
    */
   readonly budget?: { readonly [Unit in CollectorUnit]?: number }
   /**
-   * Groups that are under way or finished ahead of the consumer, who need not wait then; 0 runs none, so every batch is
-   * sampled by the weights of the moment.
+   * Number of groups that are running or finished ahead of the consumer. With 0, every batch is sampled by
+   * the current weights.
    * @default 0
    */
   readonly prefetch?: number
   /**
-   * Whether groups come as they were begun or as they finish. The order of finishing needs `prefetch`.
+   * Order of groups: as they started or as they finish. The order of finishing needs `prefetch`.
    * @default 'start'
    */
   readonly order?: 'start' | 'finish'
   /**
-   * Where the rows of each batch are written too.
-   * @default nowhere
+   * Second destination for the rows of each batch.
+   * @default none
    */
   readonly sink?: { readonly buffer: Pick<ReplayBuffer, 'extend'>; readonly rows: RolloutRowKind }
   /** Stops collecting with `ABORTED`. */
   readonly signal?: AbortSignal
 }
 
-/** Most groups that run ahead. */
+/** Maximum number of groups that run ahead. */
 export const PREFETCH_MAX = 65_536
 
 const COUNT = field.integer({ min: 0 })
@@ -115,11 +116,11 @@ export class CollectorBatch<Sample = unknown> {
   }
 }
 
-/** Where a {@link LLMCollector} stands: plain JSON, for a checkpoint. */
+/** Position of an {@link LLMCollector}: plain JSON, for a checkpoint. */
 export interface LLMCollectorState {
   /** The rollouter's. */
   readonly rollouter: RollouterState
-  /** Groups that were begun and not collected: they are run again. */
+  /** Groups that were started and not collected; they run again. */
   readonly pending: readonly GroupCursor[]
   /** Batches so far. */
   readonly numBatches: number
@@ -131,15 +132,16 @@ export interface LLMCollectorState {
   readonly numTokens: number
 }
 
-/** A group on its way, and how to begin it again. */
+/** A running group, and how to start it again. */
 interface Ahead<Sample> {
   readonly cursor: GroupCursor
   readonly group: Promise<RolloutGroup<Sample>>
 }
 
 /**
- * Yields batches of finished, scored rollouts. Iterate it once; a second loop goes on where the first one stopped. With
- * `prefetch` groups stay under way between batches: stop them by leaving the loop, or by {@link LLMCollector.stop}.
+ * Yields batches of finished, scored rollouts. Iterate it once; a second loop continues after the first. With
+ * `prefetch`, groups keep running between batches: stop them by leaving the loop, or by {@link
+ * LLMCollector.stop}.
  *
  * @example
  * ```ts
@@ -208,7 +210,7 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
     if (prefetch > PREFETCH_MAX)
       throw new FulmarError('LIMIT_EXCEEDED', `prefetch must be <= ${PREFETCH_MAX}: got ${prefetch}`)
     if (order === 'finish' && prefetch === 0)
-      throw new FulmarError('INCOMPATIBLE', 'order of finishing must come with a prefetch: there is none')
+      throw new FulmarError('INCOMPATIBLE', 'order "finish" must be used with prefetch > 0: prefetch is 0')
     this.#options = options
     this.#unit = unit
     this.#size = size
@@ -238,9 +240,9 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
 
   /**
    * Collects one batch.
-   * @throws {FulmarError} `ABORTED` if the signal fires; what the task's dataset and the sink say; and where going on would train
-   * nothing for ever: the first cause if no rollout of a batch sampled anything (`USER_CODE`) or none of a batch
-   * could be scored (`NON_FINITE`, `TIMEOUT`, `USER_CODE`, or `EMPTY` if the functions declined).
+   * @throws {FulmarError} `ABORTED` if the signal fires; errors of the task's dataset and of the sink; the
+   * first cause if no rollout of a batch sampled anything (`USER_CODE`) or none could be scored
+   * (`NON_FINITE`, `TIMEOUT`, `USER_CODE`, or `EMPTY` if the functions declined).
    */
   async collect(): Promise<CollectorBatch<Sample>> {
     const groups: RolloutGroup<Sample>[] = []
@@ -259,7 +261,7 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
     return batch
   }
 
-  /** Batches until the budget is reached. Whoever takes a batch disposes it. */
+  /** Yields batches until the budget is reached. The caller disposes each batch. */
   async *[Symbol.asyncIterator](): AsyncGenerator<CollectorBatch<Sample>, void, void> {
     try {
       while (!this.#isSpent()) yield await this.collect()
@@ -268,7 +270,7 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
     }
   }
 
-  /** Collects until the budget is reached, for whoever wants nothing but what the sink is given. */
+  /** Collects until the budget is reached, for callers that only use the sink. */
   async fill(): Promise<void> {
     for await (const batch of this) batch[Symbol.dispose]()
   }
@@ -287,7 +289,7 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
     }
   }
 
-  /** Where the collector and its rollouter stand. Take it between batches. */
+  /** Returns the position of the collector and its rollouter. Call it between batches. */
   stateDict(): LLMCollectorState {
     return {
       rollouter: this.#options.rollouter.stateDict(),
@@ -299,7 +301,10 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
     }
   }
 
-  /** Goes to where `state` was taken. With nothing ahead. @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE` or `UNKNOWN_NAME`. */
+  /**
+   * Restores the position of `state`. Needs that no group runs.
+   * @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE` or `UNKNOWN_NAME`.
+   */
   loadStateDict(state: unknown): void {
     const { rollouter, pending, numBatches, ...counts } = STATE.read('state', state)
     this.#options.rollouter.loadStateDict(rollouter)
@@ -355,7 +360,7 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
   #run({ sample, groupId }: GroupWork<Sample>): Promise<RolloutGroup<Sample>> {
     const { rollouter } = this.#options
     const group = rollouter.runGroup({ sample, groupId, signal: this.#scope.signal })
-    // Whoever takes the group is told; one that nobody takes is not an unhandled failure.
+    // The caller that takes the group gets the failure; without a caller it is not an unhandled rejection.
     group.catch(() => undefined)
     return group
   }
@@ -366,7 +371,7 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
     const place = order === 'start' ? 0 : await first()
     const taken = this.#ahead[place]
     if (taken === undefined)
-      throw new FulmarError('CLOSED', 'collector must have a group to run: there is none')
+      throw new FulmarError('CLOSED', 'collector must have a group to run: it has none')
     const group = await taken.group
     this.#ahead.splice(this.#ahead.indexOf(taken), 1)
     return group

@@ -1,5 +1,5 @@
 /**
- * What still trains of samples whose weights got too old while they were under way.
+ * Treatment of samples whose weights became too old before training.
  *
  * ```text
  * trainer's version 7, maxAge 2: what versions below 5 sampled is too old
@@ -14,8 +14,8 @@ import { checkKnownKeys } from '../core/index.js'
 import { type Metric, metric } from '../telemetry/index.js'
 
 /**
- * What becomes of a sample that is older than the bound: it trains all the same, without the tokens that too old weights
- * sampled, or not at all; `cancel` also gives up its group as long as that is under way, and another begins.
+ * Treatment of a sample that is older than the bound: train it anyway, train it without the tokens of too old
+ * weights, or drop it; `cancel` also cancels its group while it is running, and starts another.
  */
 export type OverStale = 'continue' | 'maskPrefix' | 'withhold' | 'cancel'
 
@@ -23,9 +23,9 @@ export type OverStale = 'continue' | 'maskPrefix' | 'withhold' | 'cancel'
 export interface LimitAgeOptions {
   /** The version of the trainer. */
   readonly version: number
-  /** Most steps that trained tokens may be behind it. */
+  /** Maximum number of steps that trained tokens may be behind the trainer. */
   readonly maxAge: number
-  /** What happens to those that are further behind. */
+  /** Treatment of older samples. */
   readonly overStale: OverStale
 }
 

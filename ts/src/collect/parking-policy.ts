@@ -1,6 +1,6 @@
 /**
- * A policy whose weights are replaced while it samples: completions under way are cut, parked, and go on with the new
- * weights where they stopped. No sampled token is lost, and each one says which weights sampled it.
+ * A policy whose weights are replaced during sampling: running completions are paused, and continue with the
+ * new weights. No sampled token is lost, and each has its policy version.
  */
 
 import { checkKnownKeys, FulmarError, Rng } from '../core/index.js'
@@ -14,7 +14,7 @@ export interface ParkingPolicyOptions {
    * @default 'policy'
    */
   readonly name?: string
-  /** Called with a policy that is served no more: give its memory back here. */
+  /** Called with a policy that was replaced: free its memory here. */
   readonly onReplaced?: (policy: Policy) => void
 }
 
@@ -55,19 +55,19 @@ export class ParkingPolicy implements Policy, WeightReceiver<Policy> {
     this.#onReplaced = onReplaced
   }
 
-  /** The version of the policy that is served. */
+  /** Version of the current policy. */
   get version(): number {
     return this.#served.version
   }
 
-  /** Completions that are being sampled; parked ones are not. */
+  /** Number of completions that are sampling, without paused ones. */
   get numInFlight(): number {
     return this.#cuts.size
   }
 
   /**
-   * Cuts what is under way and lets nothing begin until {@link ParkingPolicy.resume}: resolves once nothing is sampled any
-   * longer. Harmless when done twice.
+   * Pauses running completions and holds new ones until {@link ParkingPolicy.resume}; resolves once sampling
+   * has stopped. Repeated calls are harmless.
    */
   async pause(): Promise<void> {
     this.#gate ??= new Gate()
@@ -75,7 +75,7 @@ export class ParkingPolicy implements Policy, WeightReceiver<Policy> {
     if (this.#cuts.size > 0) await new Promise<void>((resolve) => this.#whenIdle(resolve))
   }
 
-  /** Goes on with what is parked. */
+  /** Continues paused completions. */
   resume(): void {
     this.#gate?.open()
     this.#gate = undefined
@@ -222,7 +222,7 @@ function fill<T extends Uint32Array | Float32Array>(whole: T, arrays: readonly T
   return whole
 }
 
-/** Where requests wait while weights are exchanged. */
+/** Gate for requests while weights are replaced. */
 class Gate {
   #open: () => void = () => {}
   readonly #opened = new Promise<void>((resolve) => {
@@ -233,7 +233,7 @@ class Gate {
     this.#open()
   }
 
-  /** Once the gate is open, or the signal fires. */
+  /** Resolves once the gate is open, or the signal fires. */
   async passed(signal: AbortSignal | undefined): Promise<void> {
     if (signal === undefined) return await this.#opened
     let stop = () => {}

@@ -1,4 +1,4 @@
-/** How old the weights behind a batch are. */
+/** Age of the weights of a batch. */
 
 import { checkGiven, FulmarError } from '../core/index.js'
 import { type Metric, metric } from '../telemetry/index.js'

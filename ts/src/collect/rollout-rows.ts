@@ -4,11 +4,12 @@ import { checkGiven, FulmarError } from '../core/index.js'
 import type { Rollout, RolloutGroup, RolloutTurn } from '../rollout/index.js'
 import { Ragged, Tensor, TensorDict } from '../tensor/index.js'
 
-/** What becomes a row: each branch of a rollout with its advantages, each turn, or the last turn alone. */
+/** Unit of a row: each branch of a rollout with its advantages, each turn, or only the last turn. */
 export type RolloutRowKind = 'branches' | 'turns' | 'lastTurns'
 
 /**
- * The rows of some groups, while their ledgers are alive; `null` if there are none. Ragged columns of `branches`: `ids`,
+ * Returns the rows of some groups, before their ledgers are freed; `null` without rows. Ragged columns of
+ * `branches`: `ids`,
  * `mask`, `log_probs`, `sampled_log_probs`, `versions`, `advantages`; of turns: `prompt_ids`, `completion_ids`,
  * `log_probs`. One number a row: `reward` (unscored rollouts have no row), `group_id`, `rollout_id`, `turn_id`,
  * `policy_version` (the oldest), and for turns `done`. All are new arrays.

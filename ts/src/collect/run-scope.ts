@@ -1,9 +1,9 @@
-/** The fate that the parts of a run share: the first failure is everybody's. */
+/** Shared lifetime of the parts of a run: the first failure ends all of them. */
 
 import { aborted, onAbort } from '../async/index.js'
 import { FulmarError } from '../core/index.js'
 
-/** Ends when it is told to, when a part fails, or when the signal that it follows fires. */
+/** Ends on request, when a part fails, or when its parent signal fires. */
 export class RunScope {
   readonly #controller = new AbortController()
   readonly #waiting = new Set<(error: unknown) => void>()
@@ -34,10 +34,11 @@ export class RunScope {
 
   end(): void {
     this.#stopFollowing()
-    if (!this.hasEnded) this.#controller.abort(new FulmarError('ABORTED', 'run must go on: got its end'))
+    if (!this.hasEnded)
+      this.#controller.abort(new FulmarError('ABORTED', 'run must not have ended: it was stopped'))
   }
 
-  /** `promise`, unless the scope fails first. Holds on to nothing once that has settled. */
+  /** Returns the result of `promise`, unless the scope fails first. Holds no reference afterwards. */
   async guard<T>(promise: Promise<T>): Promise<T> {
     let reject: (error: unknown) => void = () => {}
     const failed = new Promise<never>((_, fail) => {

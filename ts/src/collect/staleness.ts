@@ -1,5 +1,5 @@
 /**
- * How old the weights behind a trained token may be, and who decides it.
+ * Limits on the age of the weights of trained tokens.
  *
  * ```text
  * P groups a step, S steps off policy:  B = (S + 1) P slots,  W = max(1, floor(f B)) groups of window
@@ -13,29 +13,29 @@
 import { checkKnownKeys, FulmarError } from '../core/index.js'
 import type { OverStale } from './over-stale.js'
 
-/** A group under way, as a {@link StalenessPolicy} sees it. */
+/** A running group, as a {@link StalenessPolicy} sees it. */
 export interface WorkEntry {
   /** Counts the admitted groups from 0. */
   readonly sequence: number
   /** `waiting` for a worker, `inflight` with one, `finalized` when its result is there. */
   readonly state: 'waiting' | 'inflight' | 'finalized'
-  /** The version that the generators served when a worker took it; of no meaning while it waits. */
+  /** Policy version when a worker took it; undefined while it waits. */
   readonly version: number
   /** Counts the finished groups from 0; of no meaning before the group has finished. */
   readonly finishOrder: number
 }
 
-/** Decides how many groups are under way, which finished one is trained next, and which are too old to be. */
+/** Decides how many groups run at once, which finished one is trained next, and which are too old. */
 export interface StalenessPolicy {
   /** Such as `windowedFifo`. */
   readonly name: string
   /** Slots: groups from admission until the weights that they trained are served. */
   readonly capacity: number
-  /** No trained token is older than this; `Infinity` where that is not promised. */
+  /** Maximum age of a trained token; `Infinity` without a promise. */
   readonly maxAge: number
   /**
-   * What becomes of samples that are older than `maxAge` when they would be trained.
-   * @default there are none: such a sample ends the run
+   * Treatment of samples that are older than `maxAge` when they would be trained.
+   * @default none: such a sample ends the run
    */
   readonly overStale?: OverStale
   /** The place in `entries` of the group to consume, -1 for none yet. `entries` are in the order of admission. */
@@ -47,12 +47,12 @@ export interface StalenessPolicy {
   evict?(entries: readonly WorkEntry[], version: number): readonly number[]
 }
 
-/** What the staleness policies are derived from. */
+/** Common options of the staleness policies. */
 export interface StalenessOptions {
   /** Groups of one training step (`P`), >= 1. */
   readonly groupsPerStep: number
   /**
-   * Steps that the generators run ahead (`S`), >= 0; 0 is synchronous.
+   * Number of steps that the generators run ahead (`S`), >= 0; 0 is synchronous.
    * @default 3
    */
   readonly offPolicySteps?: number
@@ -60,14 +60,15 @@ export interface StalenessOptions {
 
 /** Options of {@link readyFirst} and {@link capacityRule}. */
 export interface OverStaleOptions extends StalenessOptions {
-  /** What becomes of samples that got older than `offPolicySteps`. */
+  /** Treatment of samples that are older than `offPolicySteps`. */
   readonly overStale?: OverStale
 }
 
 /** Options of {@link windowedFifo}. */
 export interface WindowedFifoOptions extends StalenessOptions {
   /**
-   * Share of the slots (`f`) within which a finished group may overtake slower ones, in (0, 1]; `null` for strict order.
+   * Share of the slots (`f`) within which a finished group may overtake slower ones, in (0, 1]; `null` for
+   * strict order.
    * @default 0.3
    */
   readonly windowFraction?: number | null
@@ -75,15 +76,15 @@ export interface WindowedFifoOptions extends StalenessOptions {
 
 /** A {@link StalenessPolicy} with a window. */
 export interface WindowedFifo extends StalenessPolicy {
-  /** How many groups, from the oldest that is under way, may be consumed (`W`). */
+  /** Number of groups, from the oldest running one, that may be consumed (`W`). */
   readonly window: number
-  /** What is odd about the options, such as a window of less than one group. */
+  /** Warnings about the options, such as a window of less than one group. */
   readonly warnings: readonly string[]
 }
 
 /**
- * Consumes the oldest finished group that is at most `W - 1` places behind the oldest one under way: stragglers are
- * overtaken, and the age stays bounded.
+ * Consumes the oldest finished group that is at most `W - 1` positions after the oldest running one: it
+ * overtakes stragglers, and the age stays bounded.
  * @throws {FulmarError} `OUT_OF_RANGE` if an option is outside its range.
  *
  * @example
@@ -112,7 +113,9 @@ export function windowedFifo(options: WindowedFifoOptions): WindowedFifo {
     window,
     maxAge: Math.floor((capacity + window - 2) / groupsPerStep),
     warnings:
-      wanted < 1 ? [`windowFraction must give a window of one group: got ${wanted}, and 1 is used`] : [],
+      wanted < 1
+        ? [`windowFraction must give a window of at least one group: got ${wanted}, and 1 is used`]
+        : [],
     select: (entries) => {
       const end = (entries[0]?.sequence ?? 0) + window
       return entries.findIndex(({ state, sequence }) => state === 'finalized' && sequence < end)

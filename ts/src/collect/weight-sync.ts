@@ -1,5 +1,5 @@
 /**
- * New weights for every policy that samples, all of them or none.
+ * Atomic transfer of new weights to all policies that sample.
  *
  * ```text
  * start(version): capture (the trainer may change its weights again) -> stage everywhere -> commit everywhere -> settle
@@ -14,39 +14,42 @@ import { withDeadline } from '../async/index.js'
 import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 
-/** What a {@link WeightReceiver} is told besides the weights. */
+/** Context of a {@link WeightReceiver}, besides the weights. */
 export interface WeightContext {
-  /** Fires when the call takes too long or the synchronisation is stopped. */
+  /** Fires when the call takes too long or the transfer is stopped. */
   readonly signal: AbortSignal
 }
 
-/** Whoever serves weights: an in-process policy, a server, a file that workers watch. */
+/** Receiver of weights: an in-process policy, a server, a file that workers watch. */
 export interface WeightReceiver<Weights> {
   /** Unique among the receivers. */
   readonly name: string
   /** The version that it serves. */
   readonly version: number
-  /** Brings weights over, beside those in use. May be called again after it failed. */
+  /** Loads weights next to those in use. May be called again after a failure. */
   stage(weights: Weights, version: number, context: WeightContext): void | Promise<void>
   /**
    * Serves what was staged: no request begins with the old weights after this. Keeps those until {@link settle}. May be
    * called again after it failed.
    */
   commit(version: number, context: WeightContext): void | Promise<void>
-  /** Forgets what was staged and serves `version`, which it did before. Called once or more, also if nothing was staged. */
+  /**
+   * Discards the staged weights and serves the previous `version`. Called once or more, also if nothing was
+   * staged.
+   */
   rollback(version: number, context: WeightContext): void | Promise<void>
-  /** All receivers serve `version`: what came before may go. */
+  /** Frees older weights: all receivers serve `version`. */
   settle?(version: number): void
 }
 
 /** Options of {@link WeightSync}. */
 export interface WeightSyncOptions<Weights> {
-  /** Copies the trainer's weights, so that it may change them while they travel. */
+  /** Copies the trainer's weights, so that it may change them during the transfer. */
   readonly capture: (version: number) => Weights | Promise<Weights>
-  /** Who is to serve them. None is fine: then there is nothing to do but to capture. */
+  /** Receivers of the weights. With an empty list, weights are only captured. */
   readonly receivers: readonly WeightReceiver<Weights>[]
   /**
-   * How often staging and committing are tried at each receiver, >= 1.
+   * Maximum number of attempts of staging and of committing at each receiver, >= 1.
    * @default 3
    */
   readonly attempts?: number
@@ -117,7 +120,7 @@ export class WeightSync<Weights> {
     this.#options = { ...options, attempts, retryDelayMs, timeoutMs, clock }
   }
 
-  /** The version that each receiver serves; `null` where a roll back failed, so that nobody knows. */
+  /** Version that each receiver serves; `null` if a rollback failed, so that it is unknown. */
   get served(): Readonly<Record<string, number | null>> {
     return Object.fromEntries(
       this.#options.receivers.map(({ name, version }) => [name, this.#broken.has(name) ? null : version]),
@@ -125,7 +128,7 @@ export class WeightSync<Weights> {
   }
 
   /**
-   * Begins to synchronise and returns at once. What goes wrong is thrown by the waits. Weights are captured at once and
+   * Starts a transfer and returns at once; the waits throw its errors. Weights are captured at once and
    * served after those of an earlier call.
    */
   start(
@@ -143,7 +146,7 @@ export class WeightSync<Weights> {
       return seconds
     }
     const cycle = { captured: capturing.then(({ seconds }) => seconds), served: serve() }
-    // Whoever waits is told; a failure that nobody waits for yet is not an unhandled one.
+    // The waits report a failure; until then it is not an unhandled rejection.
     for (const promise of Object.values(cycle)) promise.catch(() => undefined)
     this.#last = cycle
   }
@@ -209,7 +212,7 @@ export class WeightSync<Weights> {
     }
   }
 
-  /** A stopped synchronisation rolls back all the same, so it hears no signal. */
+  /** A stopped transfer still rolls back, so the rollback ignores the signal. */
   async #rollback(versions: readonly number[]): Promise<void> {
     const { receivers, timeoutMs, clock } = this.#options
     const results = receivers.map(async (receiver, index) => {

@@ -1,34 +1,33 @@
 /**
- * The one place that knows which groups are under way: who waits, who runs, what has finished, and how many more may
- * begin.
+ * State of all running groups: which wait, run, or have finished, and how many more may start.
  *
  * ```text
  * producer: waitForSlot -> addWork ... workers: claimNext -> finalizeWork ... consumer: takeFinalized -> lease.release
  * ```
  *
- * A slot is a lease that travels with its group. It is given back once, with a reason, wherever the group ends: trained
- * and served, filtered out, failed, too old, or cancelled.
+ * A slot is a lease that travels with its group. It is released once, with a reason, at the end of the group:
+ * trained and served, filtered out, failed, too old, or cancelled.
  */
 
 import { checkKnownKeys, FulmarError } from '../core/index.js'
 import { type Metric, metric } from '../telemetry/index.js'
 import type { StalenessPolicy, WorkEntry } from './staleness.js'
 
-/** Why a slot was given back. */
+/** Reason why a slot was released. */
 export type ReleaseReason = 'trained' | 'filtered' | 'oversized' | 'error' | 'stale' | 'cancelled'
 
 /** The slot of one group. */
 export interface Lease {
-  /** Whether the slot was given back. */
+  /** True if the slot was released. */
   readonly isReleased: boolean
-  /** Gives the slot back; the first call counts, later ones do nothing. */
+  /** Releases the slot; later calls do nothing. */
   release(reason: ReleaseReason): void
 }
 
 /** Work that a worker has taken. */
 export interface ClaimedWork<Work> {
   readonly work: Work
-  /** Fires when the work is not wanted any longer: it got too old, or the buffer was closed. */
+  /** Fires when the work is cancelled: it became too old, or the buffer was closed. */
   readonly signal: AbortSignal
 }
 
@@ -36,15 +35,15 @@ export interface ClaimedWork<Work> {
 export interface FinalizedWork<Work, Result> {
   readonly work: Work
   readonly result: Result
-  /** Still taken: give it back when the result is of no more use, or its training is served. */
+  /** Lease of the slot: release it after use of the result, or once its training is served. */
   readonly lease: Lease
 }
 
 /** Options of {@link WorkBuffer}. */
 export interface WorkBufferOptions<Work, Result> {
-  /** How many groups may be under way, and which comes next. Its capacity is 1 to 65,536. */
+  /** Limits the number of running groups and selects the next one. Its capacity is 1 to 65,536. */
   readonly staleness: StalenessPolicy
-  /** Called with a result that nobody will take: the group got too old, or the buffer was closed. */
+  /** Called with a result that is dropped: the group became too old, or the buffer was closed. */
   readonly onDropped?: (work: Work, result: Result) => void
 }
 
@@ -119,20 +118,22 @@ export class WorkBuffer<Work, Result> {
     return this.#leases.size
   }
 
-  /** The work behind every taken slot, in the order of admission: what a checkpoint must not lose. */
+  /** Work of every taken slot, in the order of admission, for checkpoints. */
   get active(): readonly Work[] {
     return [...this.#leases.values()]
   }
 
-  /** `true` once a slot is free, `false` once the buffer is closed. For one producer: it reserves nothing. */
+  /**
+   * Returns `true` once a slot is free, `false` once the buffer is closed. For one producer: it reserves
+   * nothing.
+   */
   async waitForSlot(): Promise<boolean> {
     return (await this.#slotWaiters.wait()) ?? false
   }
 
   /** Admits work. @throws {FulmarError} `LIMIT_EXCEEDED` if no slot is free; `CLOSED` once the buffer is. */
   addWork(work: Work): void {
-    if (this.#slotWaiters.isClosed)
-      throw new FulmarError('CLOSED', 'work buffer must be open: got a closed one')
+    if (this.#slotWaiters.isClosed) throw new FulmarError('CLOSED', 'work buffer must be open: it was closed')
     if (this.numActive >= this.capacity)
       throw new FulmarError('LIMIT_EXCEEDED', `groups under way must be <= ${this.capacity}: got one more`)
     const lease = new SlotLease((reason) => this.#release(lease, reason))
@@ -144,12 +145,12 @@ export class WorkBuffer<Work, Result> {
     this.#claimWaiters.notify()
   }
 
-  /** The oldest work that waits, as soon as there is one; `null` once the buffer is closed. */
+  /** Returns the oldest waiting work, as soon as there is one; `null` once the buffer is closed. */
   claimNext(): Promise<ClaimedWork<Work> | null> {
     return this.#claimWaiters.wait()
   }
 
-  /** Hands a result in. `false` if the work is not wanted any longer: then the result went to `onDropped`. */
+  /** Submits a result. Returns `false` if the work was cancelled: the result then went to `onDropped`. */
   finalizeWork(claimed: ClaimedWork<Work>, result: Result): boolean {
     const entry = this.#claims.get(claimed)
     if (entry === undefined || !this.#entries.includes(entry)) {
@@ -163,18 +164,21 @@ export class WorkBuffer<Work, Result> {
     return true
   }
 
-  /** Gives work up that has failed or was stopped: its slot goes back. */
+  /** Releases the slot of work that has failed or was stopped. */
   abandonWork(claimed: ClaimedWork<Work>, reason: ReleaseReason): void {
     const entry = this.#claims.get(claimed)
     if (entry && this.#entries.includes(entry)) this.#remove(entry, reason)
   }
 
-  /** The finished work that the policy selects, as soon as it does; `null` once the buffer is closed. */
+  /**
+   * Returns the finished work that the policy selects, as soon as there is one; `null` once the buffer is
+   * closed.
+   */
   takeFinalized(): Promise<FinalizedWork<Work, Result> | null> {
     return this.#takeWaiters.wait()
   }
 
-  /** Tells that the generators serve `version` now; what got too old by that is cancelled or dropped. */
+  /** Sets the served `version`; work that is now too old is cancelled or dropped. */
   advance(version: number): void {
     this.#version = version
     const entries = this.#entries
@@ -183,14 +187,14 @@ export class WorkBuffer<Work, Result> {
     for (const entry of evicted) this.#remove(entry, 'stale')
   }
 
-  /** Cancels and drops everything and wakes everybody. Harmless when done twice. */
+  /** Cancels and drops all work and ends all waits. Repeated calls are harmless. */
   close(): void {
     for (const waiters of [this.#slotWaiters, this.#claimWaiters, this.#takeWaiters]) waiters.close()
     for (const entry of [...this.#entries]) this.#remove(entry, 'cancelled')
   }
 
   /**
-   * What was measured since the last call: `rollout_buffer/num_groups_waiting`, `_inflight`, `_finalized`,
+   * Returns the metrics since the last call: `rollout_buffer/num_groups_waiting`, `_inflight`, `_finalized`,
    * `active_slots_in_use_peak`, `available_active_slots` and `released/<reason>`.
    */
   flushMetrics(): Metric[] {
@@ -232,7 +236,7 @@ export class WorkBuffer<Work, Result> {
   #remove(entry: Entry<Work, Result>, reason: ReleaseReason): void {
     this.#entries = this.#entries.filter((other) => other !== entry)
     if (entry.state === 'finalized') this.#onDropped(entry.work, entry.result as Result)
-    entry.controller.abort(new FulmarError('ABORTED', `work must still be wanted: got ${reason}`))
+    entry.controller.abort(new FulmarError('ABORTED', `work must not be cancelled: it was (${reason})`))
     entry.lease.release(reason)
     this.#takeWaiters.notify()
   }
@@ -259,7 +263,7 @@ class SlotLease implements Lease {
   }
 }
 
-/** Who waits for the same thing, in the order in which they came. */
+/** Callers that wait for the same event, in order of arrival. */
 class WaitList<T> {
   readonly #ready: () => T | undefined
   readonly #waiting: ((value: T | null) => void)[] = []

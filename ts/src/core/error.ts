@@ -26,7 +26,7 @@ export const ERROR_CODES = [
 ] as const
 
 /**
- * What went wrong, stable across releases. `ABORTED`: a signal stopped the call. `UNAVAILABLE`: this machine
+ * Code of a failure, stable across releases. `ABORTED`: a signal stopped the call. `UNAVAILABLE`: this machine
  * or build lacks it. `TIMEOUT`: it took too long. `USER_CODE`: a function of the caller threw. `PANIC`: a bug
  * in the core. `TEMPLATE_RAISED`: a chat template called `raise_exception`. `FORBIDDEN`: a template left its
  * sandbox.

@@ -1,10 +1,13 @@
-/** Endless streams of samples that know where they stand, so a resumed run goes on with the sample it would have seen. */
+/**
+ * Endless streams of samples whose position can be saved, so that a resumed run continues with the same
+ * samples.
+ */
 
 import { checkKnownKeys, FulmarError, field, Rng } from '../core/index.js'
 
-/** Where a dataset stands: plain JSON, for a checkpoint. */
+/** Position of a dataset: plain JSON, for a checkpoint. */
 export interface DatasetState {
-  /** How many samples were taken. */
+  /** Number of samples taken so far. */
   readonly position: number
 }
 
@@ -25,26 +28,29 @@ export interface DatasetState {
  * ```
  */
 export interface Dataset<Sample> {
-  /** The next sample. */
+  /** Returns the next sample. */
   next(): Sample
-  /** Where the stream stands. */
+  /** Returns the position of the stream. */
   stateDict(): DatasetState
-  /** Goes to where `state` was taken. @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME` if it is not such a state. */
+  /**
+   * Restores the position of `state`.
+   * @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME` if it is not such a state.
+   */
   loadStateDict(state: unknown): void
 }
 
 /** Options of {@link generatedDataset}. */
 export interface GeneratedDatasetOptions<Sample> {
-  /** A non-negative safe integer. */
+  /** Seed, a non-negative safe integer. */
   readonly seed: number
-  /** Names the stream: two names with one seed give independent samples. */
+  /** Name of the stream: two names with one seed give independent samples. */
   readonly name: string
-  /** Makes one sample from its own stream of random numbers; the sample must depend on nothing else. */
+  /** Makes one sample from its own stream of random numbers; the sample must not depend on anything else. */
   readonly make: (rng: Rng) => Sample
 }
 
 /**
- * Samples made from random numbers. Sample `i` is a pure function of `seed`, `name` and `i`.
+ * Generates samples from random numbers. Sample `i` is a pure function of `seed`, `name` and `i`.
  *
  * @example
  * ```ts
@@ -68,17 +74,17 @@ export function generatedDataset<Sample>(options: GeneratedDatasetOptions<Sample
 
 /** Options of {@link listDataset}. */
 export interface ListDatasetOptions<Sample> {
-  /** At least one. Copied, so later changes of the list are not seen. */
+  /** Items, at least one. Copied, so later changes of the list have no effect. */
   readonly items: Iterable<Sample>
   /**
-   * Puts the items in a new random order for each pass; without it they come as they are.
+   * Seed of a new random order of the items for each pass; without it the order is kept.
    * @default no shuffling
    */
   readonly shuffleSeed?: number
 }
 
 /**
- * The items of a list, again and again.
+ * Repeats the items of a list.
  * @throws {FulmarError} `EMPTY` if there is no item.
  *
  * @example
@@ -108,7 +114,7 @@ export function listDataset<Sample>(options: ListDatasetOptions<Sample>): Datase
 }
 
 /**
- * An endless stream whose sample number `position` is `sampleAt(position)`.
+ * Creates an endless stream whose sample number `position` is `sampleAt(position)`.
  *
  * @example
  * ```ts
@@ -139,7 +145,7 @@ function permutationOf(stream: Rng, pass: number, length: number): Uint32Array {
   return rng.permutation(length)
 }
 
-/** The item at `index`; unlike `items[index]` it keeps apart an item that is `undefined` and no item at all. */
+/** Returns the item at `index`; unlike `items[index]` it separates an `undefined` item from a missing one. */
 function itemAt<Sample>(items: readonly Sample[], index: number): Sample {
   for (const item of items.slice(index, index + 1)) return item
   throw new FulmarError('OUT_OF_RANGE', `index must be below ${items.length}: got ${index}`)

@@ -1,4 +1,4 @@
-/** Where samples come from. */
+/** Sources of samples. */
 
 export {
   type Dataset,

@@ -1,47 +1,50 @@
-/** The world as a conversation: an environment says the first messages and answers each message of the policy. */
+/**
+ * Environments as conversations: an environment provides the first messages and answers each message of the
+ * policy.
+ */
 
 import type { Message } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 
-/** How a conversation begins. */
+/** Beginning of a conversation. */
 export interface MessageEnvInitOutput {
-  /** The first prompt; assistant messages are welcome here as worked examples. At least one. */
+  /** First prompt, at least one message; may hold assistant messages as worked examples. */
   readonly initPromptMessages: readonly Message[]
   /**
-   * Tools that the policy may call, in the form that the renderer's family takes.
+   * Tools that the policy may call, in the form that the renderer's family expects.
    * @default none
    */
   readonly tools?: readonly unknown[]
 }
 
-/** How an environment answers. */
+/** Answer of an environment. */
 export interface MessageEnvStepOutput {
   /**
-   * What is said next; never by an assistant.
+   * Next messages; none from the assistant.
    * @default none
    */
   readonly envMessages?: readonly Message[]
   /**
-   * Whether the conversation is over.
+   * True if the conversation is over.
    * @default false
    */
   readonly done?: boolean
   /**
-   * Signals of this step by name; reward functions decide what they are worth.
+   * Signals of this step by name, for reward functions.
    * @default none
    */
   readonly envRewards?: Readonly<Record<string, number>>
 }
 
-/** What an environment is told besides the message. */
+/** Context of a call, besides the message. */
 export interface EnvContext {
   /** Fires when the step takes too long or the run is stopped. */
   readonly signal: AbortSignal
 }
 
 /**
- * One conversation with the world. Made for one rollout and never used again: `init` once, `step` for each message of
- * the policy until it says `done`, `close` always.
+ * One conversation of one rollout: `init` once, `step` for each message of the policy until it returns
+ * `done`, `close` always. Never reused.
  *
  * @example
  * ```ts
@@ -58,16 +61,16 @@ export interface EnvContext {
  * ```
  */
 export interface MessageEnv {
-  /** The beginning of the conversation. */
+  /** Returns the beginning of the conversation. */
   init(context: EnvContext): MessageEnvInitOutput | Promise<MessageEnvInitOutput>
-  /** Answers the parsed message of the policy. Tools are run here. */
+  /** Answers the parsed message of the policy. Runs tools. */
   step(completionMessage: Message, context: EnvContext): MessageEnvStepOutput | Promise<MessageEnvStepOutput>
-  /** Gives everything back. Called once or more, also after a failure; what it throws is ignored. */
+  /** Frees all resources. Called once or more, also after a failure; errors are ignored. */
   close(): void | Promise<void>
 }
 
 /**
- * Checks what an `init` returned and fills in the defaults.
+ * Checks the result of an `init` and fills in the defaults.
  * @throws {FulmarError} `EMPTY` if there is no message; `MALFORMED` if a message has no role; `UNKNOWN_NAME` for an
  * unknown key.
  */
@@ -82,7 +85,7 @@ export function checkInitOutput(output: MessageEnvInitOutput): Required<MessageE
 }
 
 /**
- * Checks what a `step` returned and fills in the defaults.
+ * Checks the result of a `step` and fills in the defaults.
  * @throws {FulmarError} `MALFORMED` if a message has no role or is an assistant's; `NON_FINITE` if a reward is NaN or
  * infinite; `UNKNOWN_NAME` for an unknown key.
  */
@@ -93,7 +96,7 @@ export function checkStepOutput(output: MessageEnvStepOutput): Required<MessageE
   if (envMessages.some((message) => message.role === 'assistant')) {
     throw new FulmarError(
       'MALFORMED',
-      'envMessages must not speak for the policy: got a message with role "assistant"',
+      'envMessages must not hold messages of the policy: got a message with role "assistant"',
     )
   }
   for (const [name, reward] of Object.entries(envRewards)) {

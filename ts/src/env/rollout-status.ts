@@ -1,8 +1,8 @@
-/** How far a rollout has come, and how it ended. */
+/** Status of a rollout. */
 
 import { checkGiven } from '../core/index.js'
 
-/** Every status: one that goes on, one that is good, four truncations, four errors. */
+/** Every status: `ongoing`, `completed`, four truncations, four errors. */
 export const ROLLOUT_STATUSES = [
   'ongoing',
   'completed',
@@ -20,7 +20,8 @@ export const ROLLOUT_STATUSES = [
 export type RolloutStatus = (typeof ROLLOUT_STATUSES)[number]
 
 /**
- * Whether a limit ended the rollout: tokens of one completion, tokens of a prompt, turns, or sampled tokens of all turns.
+ * Returns true if a limit ended the rollout: tokens of one completion, tokens of a prompt, turns, or sampled
+ * tokens of all turns.
  *
  * @example
  * ```ts
@@ -36,7 +37,7 @@ export function isTruncated(status: RolloutStatus): boolean {
 }
 
 /**
- * Whether a failure ended the rollout.
+ * Returns true if a failure ended the rollout.
  *
  * @example
  * ```ts
@@ -52,7 +53,7 @@ export function isError(status: RolloutStatus): boolean {
 }
 
 /**
- * Whether the rollout has ended.
+ * Returns true if the rollout has ended.
  *
  * @example
  * ```ts

@@ -1,4 +1,4 @@
-/** A task is everything about what is learnt and nothing about how: samples, environments, rewards. */
+/** Tasks: samples, environments and rewards, independent of the training algorithm. */
 
 import type { Message } from '../chat/index.js'
 import { checkGiven } from '../core/index.js'
@@ -6,57 +6,60 @@ import type { Dataset } from '../data/index.js'
 import type { MessageEnv } from './message-env.js'
 import type { RolloutStatus } from './rollout-status.js'
 
-/** Which stream of samples: the one that is trained on, or the one that is only measured. */
+/** Stream of samples: for training, or for evaluation only. */
 export type Split = 'train' | 'validation'
 
-/** What a reward function may look at: a finished rollout as conversation. */
+/** A finished rollout as a conversation, for reward functions. */
 export interface RolloutView {
-  /** How it ended. */
+  /** Final status. */
   readonly status: RolloutStatus
-  /** The turns in order; none if the rollout failed before the first. */
+  /** Turns in order; empty if the rollout failed before the first. */
   readonly turns: readonly TurnView[]
-  /** What the reward functions gave together; `null` if one of them gave no score. Left out until all were asked. */
+  /** Combined reward; `null` if a reward function returned no score. Absent until all functions ran. */
   readonly reward?: number | null
 }
 
 /** One turn of a {@link RolloutView}. */
 export interface TurnView {
-  /** The whole conversation that the policy saw. */
+  /** Whole conversation before the policy's message. */
   readonly promptMessages: readonly Message[]
-  /** What the policy said; `null` if its tokens could not be parsed. */
+  /** Message of the policy; `null` if its tokens could not be parsed. */
   readonly completionMessage: Message | null
-  /** What the environment answered. */
+  /** Answer of the environment. */
   readonly envMessages: readonly Message[]
   /** Signals of the environment by name. */
   readonly envRewards: Readonly<Record<string, number>>
 }
 
-/** No score, and why. Not the same as a score of 0: the rollout counts for nothing. */
+/** A missing score with its reason. Unlike a score of 0, it excludes the rollout from training. */
 export interface Unscored {
   /** One sentence. */
   readonly unscored: string
 }
 
-/** What a reward function is given besides the rollout. */
+/** Context of a reward function, besides the rollout. */
 export interface RewardContext {
   /** Fires when scoring takes too long or the run is stopped. */
   readonly signal: AbortSignal
 }
 
-/** One aspect of what is wanted. */
+/** A reward function for one aspect of a rollout. */
 export interface RewardFn<Sample> {
   /** Unique within a rubric; the key of the breakdown and of the metrics. */
   readonly name: string
   /**
-   * Its share of the reward before normalising.
+   * Weight in the reward before normalization.
    * @default 1
    */
   readonly weight?: number
-  /** A finite number, or why there is none. May throw: then the rollout is unscored, not the run ended. */
+  /**
+   * Returns a finite number, or the reason for no score. If it throws, the rollout is unscored and the run
+   * continues.
+   */
   score(rollout: RolloutView, sample: Sample, context: RewardContext): RewardScore | Promise<RewardScore>
 }
 
-/** What a reward function answers. */
+/** Result of a reward function. */
 export type RewardScore = number | Unscored
 
 /**
@@ -82,25 +85,26 @@ export type RewardScore = number | Unscored
  * ```
  */
 export interface Task<Sample> {
-  /** Such as `sumDigits`. */
+  /** Name, such as `sumDigits`. */
   readonly name: string
-  /** A new stream at its beginning; the same samples each time it is asked for. */
+  /** Creates a stream at its beginning, with the same samples on each call. */
   makeDataset(split: Split): Dataset<Sample>
-  /** A new environment for one rollout. */
+  /** Creates an environment for one rollout. */
   makeEnv(sample: Sample): MessageEnv
-  /** What is wanted; at least one. */
+  /** Reward functions, at least one. */
   readonly rewardFns: readonly RewardFn<Sample>[]
-  /** Whether the rollout counts as a pass when a policy is measured. */
+  /** Returns true if the rollout passes in an evaluation. */
   isSolved(rollout: RolloutView, sample: Sample): boolean
   /**
-   * The prompt of a sample and the right answer as an assistant's message, for a supervised warm start.
+   * Returns the prompt of a sample and the right answer as an assistant's message, for a supervised warm
+   * start.
    * @default the task has none
    */
   workedExample?(sample: Sample): readonly Message[]
 }
 
 /**
- * The text that the policy said last; `''` if it said nothing or nothing that could be parsed.
+ * Returns the text of the policy's last message; `''` without one or if it could not be parsed.
  *
  * @example
  * ```ts
@@ -118,7 +122,8 @@ export function lastCompletionText(rollout: RolloutView): string {
 }
 
 /**
- * The conversation of a rollout: the last prompt, what the policy said to it, and what was answered. Empty without a turn.
+ * Returns the conversation of a rollout: the last prompt, the policy's message, and the answer. Empty without
+ * a turn.
  *
  * @example
  * ```ts

@@ -1,4 +1,4 @@
-/** The policy of stock vLLM servers over HTTP. */
+/** Policy over unmodified vLLM servers, by HTTP. */
 
 import { checkGiven, checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
 import { defaultHttpClient, type HttpClient } from '../native/index.js'
@@ -30,51 +30,56 @@ import { updateServers, type WeightUpdate, type WeightUpdateResult } from './vll
 
 /** Options of {@link AsyncVLLM.connect}. */
 export interface AsyncVLLMOptions {
-  /** The name of the model on the servers. @default the first that the first server names */
+  /** Name of the model on the servers. @default the first model of the first server */
   readonly model?: string
-  /** Ids of the model: others are refused before they are sent, and answers that hold others are not believed. @default not known */
+  /**
+   * Vocabulary size of the model: larger ids are rejected in requests and in answers.
+   * @default not checked
+   */
   readonly vocabSize?: number
-  /** What `Authorization: Bearer` says. @default none */
+  /** Token of the `Authorization: Bearer` header. @default none */
   readonly apiKey?: string
-  /** @default that of the runtime: pools of connections in Node, else `fetch` */
+  /** HTTP client. @default that of the runtime: connection pools in Node, else `fetch` */
   readonly client?: HttpClient
   /**
-   * Most connections to each server, for the runtime's own client.
+   * Maximum number of connections to each server, for the default client.
    * @default 256
    */
   readonly numConnections?: number
   /**
-   * Most requests in flight; more wait in line.
+   * Maximum number of requests in flight; others wait.
    * @default 1024
    */
   readonly maxConcurrency?: number
-  /** How requests are spread over the servers. @default sticky sessions, else the least loaded */
+  /** Routing of requests to servers. @default sticky sessions, else the least loaded */
   readonly router?: Omit<RouterOptions, 'numTargets'>
   /**
-   * Milliseconds for a request with all its retries and the time that it waits.
+   * Deadline of a request in milliseconds, including retries and waits.
    * @default 600_000
    */
   readonly timeoutMs?: number
   /**
-   * Milliseconds for one attempt. At its end the connection is closed, which makes vLLM abort the request.
+   * Deadline of one attempt in milliseconds. At its end the connection is closed, which makes vLLM abort the
+   * request.
    * @default 120_000
    */
   readonly attemptTimeoutMs?: number
   /**
-   * Most attempts of a request. Those after the first go to another server, if there is one.
+   * Maximum number of attempts of a request. Retries go to another server, if there is one.
    * @default 10
    */
   readonly maxAttempts?: number
   /**
-   * Milliseconds before the first retry; twice as many before each further one, up to 10 s, or what `Retry-After` says.
+   * Milliseconds before the first retry; doubled before each further one, up to 10 s, unless `Retry-After` is
+   * given.
    * @default 250
    */
   readonly backoffMs?: number
-  /** What the log-probs of the servers mean (`--logprobs-mode`). @default probed */
+  /** Meaning of the servers' log-probs (`--logprobs-mode`). @default probed */
   readonly logProbsMode?: LogProbsMode
-  /** What the weights count as. @default 0 */
+  /** Initial policy version of the weights. @default 0 */
   readonly version?: number
-  /** @default systemClock */
+  /** Clock of deadlines and pauses. @default systemClock */
   readonly clock?: Clock
 }
 
@@ -91,18 +96,19 @@ const KEYS: readonly (keyof AsyncVLLMOptions)[] = [
   ] as const),
 ]
 
-/** Most servers that one connection spans. */
+/** Maximum number of servers of one policy. */
 const SERVERS_MAX = 4096
 
 /**
- * A {@link Policy} over stock `vllm serve`, one server or several: token ids go out and come back, and every sampling field is said. A request
- * goes to the server of its session, else to the least loaded; what a server refuses, resets, cuts off or lies about is asked for again with
- * growing pauses, on another server where there is one. An answer is believed only if its prompt is the one that was sent and its ids,
- * log-probs and reason to end agree; so each request ends, once, with a completion or a typed error.
+ * A {@link Policy} over one or several `vllm serve` processes. Sends and receives token ids, and sets every
+ * sampling field. A request goes to the server of its session, else to the least loaded. Refused, reset, cut
+ * off or invalid answers are retried with growing pauses, on another server if there is one. An answer is
+ * accepted only if its prompt is the one that was sent and its ids, log-probs and finish reason agree. Each
+ * request ends once, with a completion or a typed error.
  *
- * An abort closes the connection; tokens that were drawn by then stay on the server. vLLM does not promise the same draws for a seed
- * in another batch, and of draws at another temperature or with a filter it tells one kind of log-prob: see {@link AsyncVLLM.capabilities}.
- * Close it when it is done.
+ * An abort closes the connection; tokens drawn by then are lost. vLLM does not promise the same draws for a
+ * seed in another batch. At another temperature or with a filter it returns only one kind of log-prob: see
+ * {@link AsyncVLLM.capabilities}. Close it after use.
  *
  * @example
  * ```ts
@@ -136,7 +142,8 @@ export class AsyncVLLM implements StreamingPolicy {
   }
 
   /**
-   * Asks each server what it serves and whether it can do what is needed. `urls` is one address or several, with or without `/v1`.
+   * Checks the model and the features of each server. `urls` is one address or several, with or without
+   * `/v1`.
    * @throws {FulmarError} `EMPTY` or `MALFORMED` for a bad list of URLs; `UNKNOWN_NAME` or `OUT_OF_RANGE` for an option; `UNAVAILABLE` or
    * `INCOMPATIBLE` with everything that is missing, server by server.
    */
@@ -186,27 +193,27 @@ export class AsyncVLLM implements StreamingPolicy {
     }
   }
 
-  /** The servers. */
+  /** URLs of the servers. */
   get urls(): readonly string[] {
     return this.#urls
   }
 
-  /** What is known of the model. `contextLength` counts prompt and completion. */
+  /** Properties of the model. `contextLength` counts prompt and completion. */
   get served(): ServedModel & { readonly contextLength: number | undefined } {
     return this.#served
   }
 
-  /** Where requests go: loads, and servers to take out or back in. */
+  /** Routing: load of each server, and servers to take out or put back. */
   get router(): Router {
     return this.#servers.router
   }
 
-  /** How often servers were asked, and what became of it. */
+  /** Counts of requests, retries and failures. */
   get stats(): ServerStats {
     return this.#servers.stats
   }
 
-  /** The oldest weights of the servers that serve. */
+  /** Oldest policy version of the servers in use. */
   get version(): number {
     const { versions, router } = this.#servers
     const serving = versions.filter((_, target) => router.serving[target])
@@ -219,18 +226,19 @@ export class AsyncVLLM implements StreamingPolicy {
 
   /**
    * Samples one completion.
-   * @throws {FulmarError} As {@link Policy.generate}: `UNAVAILABLE` for a {@link RequestRule} other than biases of single ids from -100 to
-   * 100; `OUT_OF_RANGE` for an id that the model does not have; `LIMIT_EXCEEDED` past its context;
-   * `INCOMPATIBLE` for the id of a request that is in flight; `TIMEOUT`, `UNAVAILABLE` or `MALFORMED` if no attempt gave an answer that can be
-   * true, by the last of them; what a server refuses for good; `CLOSED`.
+   * @throws {FulmarError} As {@link Policy.generate}: `UNAVAILABLE` for a {@link RequestRule} other than
+   * biases of single ids from -100 to 100; `OUT_OF_RANGE` for an id outside the vocabulary; `LIMIT_EXCEEDED`
+   * past the context length; `INCOMPATIBLE` if the request id is in flight; `TIMEOUT`, `UNAVAILABLE` or
+   * `MALFORMED` if no attempt gave a valid answer, by the last attempt; the error of a permanent refusal;
+   * `CLOSED`.
    */
   async generate(given: GenerateRequest): Promise<Completion> {
     return await this.#draw(given, undefined)
   }
 
   /**
-   * Samples one completion and tells its tokens as they come; each was checked as an answer that comes whole. A failure is asked for
-   * again until the first tokens were told, and ends the stream from then on.
+   * Samples one completion and streams its tokens; each is checked like a complete answer. Failures are
+   * retried before the first tokens, and end the stream afterwards.
    * @throws {FulmarError} From the loop and from `result`, as {@link AsyncVLLM.generate}.
    *
    * @example
@@ -269,7 +277,7 @@ export class AsyncVLLM implements StreamingPolicy {
   ): Promise<Completion> {
     checkGenerateRequest(given)
     logitBiasOf(given)
-    // Attempts come later than the call.
+    // Attempts start later than the call.
     const request = { ...given, promptIds: given.promptIds.slice() }
     const { requestId, promptIds, maxTokens, sessionId, signal } = request
     const served = this.#served
@@ -306,7 +314,7 @@ export class AsyncVLLM implements StreamingPolicy {
   }
 
   /**
-   * Scores one sequence by its prompt log-probs; NaN where the server knows none.
+   * Scores one sequence by its prompt log-probs; NaN where the server returned none.
    * @throws {FulmarError} As {@link Policy.score} and {@link AsyncVLLM.generate}.
    */
   async score(given: ScoreRequest): Promise<TokenScores> {
@@ -321,24 +329,27 @@ export class AsyncVLLM implements StreamingPolicy {
       read: (text, wireId) => readScores(text, wireId, request),
     })
     if (answer) return { requestId, logProbs: answer.value, policyVersion: answer.minVersion }
-    throw new FulmarError('ABORTED', 'signal must not fire during the call: got an abort')
+    throw new FulmarError('ABORTED', 'signal must not fire during the call: it did')
   }
 
   /**
-   * Gives the servers other weights, all phases of vLLM's protocol: pause, start, update beside `transfer`, finish, reset of the prefix
-   * cache, and resume whatever happened. A server that fails in one is taken out, as nobody knows its weights; the others go on.
-   * The servers must run with `VLLM_SERVER_DEV_MODE=1`, whose routes no key protects: keep them off public networks.
+   * Updates the weights of the servers, by all phases of vLLM's protocol: pause, start, update during
+   * `transfer`, finish, reset of the prefix cache, and always resume. A server that fails is taken out, as
+   * its weights are unknown; the others continue. The servers must run with `VLLM_SERVER_DEV_MODE=1`. Its
+   * routes have no authentication: keep them off public networks.
    *
-   * @throws {FulmarError} What `transfer` says; `UNAVAILABLE` with each server's error if none has the new weights.
+   * @throws {FulmarError} Errors of `transfer`; `UNAVAILABLE` with each server's error if no server was
+   * updated.
    */
   async updateWeights(update: WeightUpdate): Promise<WeightUpdateResult[]> {
     return await updateServers(this.#servers, update)
   }
 
   /**
-   * Loads a LoRA adapter from a folder that the servers see, and draws with it from the next request on. Use a new name for each version: the
-   * servers keep their prefix caches by name. They must run with `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True`.
-   * @throws {FulmarError} What the first server that refuses says; nothing has changed for requests then.
+   * Loads a LoRA adapter from a folder that the servers can read, and uses it from the next request on. Use a
+   * new name for each version: the servers keep their prefix caches by name. They must run with
+   * `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True`.
+   * @throws {FulmarError} Error of the first server that refuses; later requests are then unchanged.
    */
   async loadAdapter(adapter: {
     readonly name: string
@@ -356,7 +367,10 @@ export class AsyncVLLM implements StreamingPolicy {
     for (const target of targets) this.#servers.setVersion(target, version)
   }
 
-  /** Forgets an adapter. Requests that still draw with it fail: wait for them first. @throws {FulmarError} What a server says. */
+  /**
+   * Unloads an adapter. Requests in flight that use it fail: wait for them first.
+   * @throws {FulmarError} Error of a server.
+   */
   async unloadAdapter(name: string): Promise<void> {
     const body = { lora_name: name }
     await Promise.all(
@@ -366,12 +380,12 @@ export class AsyncVLLM implements StreamingPolicy {
     )
   }
 
-  /** Gives the connections back. Requests in flight fail with `CLOSED`. */
+  /** Closes the connections. Requests in flight fail with `CLOSED`. */
   async close(): Promise<void> {
     await this.#servers.close()
   }
 
-  /** Runs `body` as the one request of that id. */
+  /** Runs `body` as the only request of that id. */
   async #once<T>(requestId: string, body: () => Promise<T>): Promise<T> {
     if (this.#live.has(requestId))
       throw new FulmarError('INCOMPATIBLE', `requestId must not be in flight already: got ${requestId}`)
@@ -414,7 +428,10 @@ async function probeAll(
   }
   const modes = new Set(found.map(({ logProbsMode }) => logProbsMode))
   if (modes.size > 1)
-    throw new FulmarError('INCOMPATIBLE', 'servers must tell one kind of log-probs: got raw and processed')
+    throw new FulmarError(
+      'INCOMPATIBLE',
+      'servers must return the same kind of log-probs: got raw and processed',
+    )
   const lengths = found.flatMap(({ contextLength }) => contextLength ?? [])
   return { ...first, contextLength: lengths.length > 0 ? Math.min(...lengths) : undefined }
 }
@@ -424,7 +441,7 @@ function baseUrl(url: string): string {
     const { protocol, origin, pathname } = new URL(url)
     if (protocol === 'http:' || protocol === 'https:') return origin + pathname.replace(/(\/v1)?\/*$/, '')
   } catch {
-    // Said below.
+    // Reported below.
   }
   throw new FulmarError('MALFORMED', `urls must be http: or https: URLs: got ${url}`)
 }

@@ -1,4 +1,4 @@
-/** The in-process policy: a decoder that answers requests as they come. */
+/** Policy over a decoder in this process. */
 
 import { checkKnownKeys, checkTypedArray } from '../core/index.js'
 import { type Decoder, Engine, type EngineOptions } from '../model/index.js'
@@ -17,9 +17,9 @@ import { type DistributionPolicy, type DistributionRequest, TokenDistribution } 
 export type DecoderPolicyOptions = Pick<EngineOptions, 'decodeStream'>
 
 /**
- * A {@link DistributionPolicy} over a {@link Decoder} in this process. Requests join those that run (see {@link Engine}); a completion does not
- * depend on what ran beside it. Weights may change in between: a completion names the oldest and the newest that drew it. The
- * decoder stays the caller's to dispose.
+ * A {@link DistributionPolicy} over a {@link Decoder} in this process. Requests are batched continuously (see
+ * {@link Engine}); a completion does not depend on the rest of its batch. Weights may change during
+ * generation: a completion has the oldest and the newest policy version. The caller disposes the decoder.
  *
  * @example
  * ```ts
@@ -36,7 +36,7 @@ export type DecoderPolicyOptions = Pick<EngineOptions, 'decodeStream'>
  * ```
  */
 export class DecoderPolicy implements DistributionPolicy {
-  /** The decoder that answers. */
+  /** Decoder that generates. */
   readonly decoder: Decoder
   readonly #options: DecoderPolicyOptions
   #engine: Engine | undefined
@@ -49,20 +49,20 @@ export class DecoderPolicy implements DistributionPolicy {
     this.#options = options
   }
 
-  /** Without a `decodeStream` there are no stop strings. */
+  /** Stop strings need a `decodeStream`. */
   get capabilities(): PolicyCapabilities {
     return { stopStrings: this.#options.decodeStream !== undefined }
   }
 
-  /** The decoder's version. */
+  /** Version of the decoder's weights. */
   get version(): number {
     return this.decoder.version
   }
 
   /**
-   * Samples one completion, beside the other requests in flight.
-   * @throws {FulmarError} As {@link Policy.generate}; `LIMIT_EXCEEDED` where prompt and `maxTokens` together are longer
-   * than the model's positions or too many requests wait.
+   * Samples one completion, batched with the other requests in flight.
+   * @throws {FulmarError} As {@link Policy.generate}; `LIMIT_EXCEEDED` if prompt and `maxTokens` together
+   * exceed the model's positions or too many requests wait.
    */
   async generate(request: GenerateRequest): Promise<Completion> {
     checkGenerateRequest(request)
@@ -86,7 +86,7 @@ export class DecoderPolicy implements DistributionPolicy {
   }
 
   /**
-   * Scores one sequence: the bits of `Decoder.forward`.
+   * Scores one sequence with the same bits as `Decoder.forward`.
    * @throws {FulmarError} As {@link Policy.score}; `OUT_OF_RANGE` for an id outside the vocabulary; `LIMIT_EXCEEDED` past the model's
    * positions.
    */
@@ -97,7 +97,7 @@ export class DecoderPolicy implements DistributionPolicy {
     const policyVersion = this.version
     const mask = new Uint8Array(ids.length).fill(1)
     mask[0] = 0
-    // A batch without a masked token is refused, and there is nothing to say.
+    // A batch without a masked token throws, and its result would be empty.
     if (ids.length === 1) return { requestId, logProbs: Float32Array.of(Number.NaN), policyVersion }
     const { logProb } = await this.decoder.score({ ids, offsets: Uint32Array.of(0, ids.length), mask })
     logProb[0] = Number.NaN
@@ -105,16 +105,17 @@ export class DecoderPolicy implements DistributionPolicy {
   }
 
   /**
-   * The distributions in the masked places: those that {@link DecoderPolicy.score} takes its log-probs from, to the bit.
+   * Returns the distributions at the masked positions, which {@link DecoderPolicy.score} takes its log-probs
+   * from, bit for bit.
    * @throws {FulmarError} `EMPTY`, `SHAPE_MISMATCH` or `OUT_OF_RANGE` for a bad request; `LIMIT_EXCEEDED` for more than 2^26 numbers in
-   * all (places, masked or not, times tokens of the model).
+   * all (positions, masked or not, times vocabulary size).
    */
   async distribution(request: DistributionRequest): Promise<TokenDistribution> {
     checkKnownKeys('request', request, ['ids', 'offsets', 'mask'], ['ids', 'offsets', 'mask'])
     checkTypedArray('ids', request.ids, Uint32Array)
     checkTypedArray('offsets', request.offsets, Uint32Array)
     checkTypedArray('mask', request.mask, Uint8Array)
-    // A caller may write over them while the model computes.
+    // Copied, as a caller may overwrite them during the computation.
     const [ids, offsets, mask] = [request.ids.slice(), request.offsets.slice(), request.mask.slice()]
     const { vocab_size: vocabSize } = this.decoder.config
     const { topIds, topLogProb } = await this.decoder.score({ ids, offsets, mask }, { topK: vocabSize })
@@ -127,7 +128,7 @@ export class DecoderPolicy implements DistributionPolicy {
     return new TokenDistribution({ ids, offsets, mask, logProbs })
   }
 
-  /** Without requests there is nothing to keep: the cache's memory goes back. */
+  /** Frees the KV cache if there are no requests. */
   #close(): void {
     this.#engine?.[Symbol.dispose]()
     this.#engine = undefined

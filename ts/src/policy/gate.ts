@@ -1,22 +1,22 @@
-/** A bound on how many requests are in flight, and a line before it. */
+/** Limits the number of requests in flight; others wait in a queue. */
 
 import { FulmarError } from '../core/index.js'
 
-/** Most requests that wait in line. */
+/** Maximum number of waiting requests. */
 export const GATE_QUEUE_LENGTH_MAX = 262_144
 
-/** A place in line, or past it. Leave it in either case. */
+/** Position in the queue, or past it. Leave it in either case. */
 export interface Ticket {
-  /** Resolves when it is this one's turn; `undefined` where it is at once. */
+  /** Resolves when the request may start; `undefined` if it may start at once. */
   readonly ready: Promise<void> | undefined
-  /** Gives the place to the next. A second call does nothing. */
+  /** Starts the next request. A second call does nothing. */
   leave(): void
 }
 
-/** `count` places; whoever finds none waits, first come, first served. */
+/** A semaphore of `count` permits, first come, first served. */
 export class Gate {
   #numFree: number
-  /** Who waits, in order: a set forgets one in the middle at once. */
+  /** Waiting requests in order: a set removes one in the middle in O(1). */
   readonly #line = new Set<() => void>()
 
   constructor(count: number) {
@@ -27,8 +27,8 @@ export class Gate {
   enter(): Ticket {
     let holds = this.#numFree > 0
     if (!holds && this.#line.size >= GATE_QUEUE_LENGTH_MAX) {
-      const rule = `requests that wait must be at most ${GATE_QUEUE_LENGTH_MAX}`
-      throw new FulmarError('LIMIT_EXCEEDED', `${rule}: there are more`)
+      const rule = `the queue must have at most ${GATE_QUEUE_LENGTH_MAX} waiting requests`
+      throw new FulmarError('LIMIT_EXCEEDED', `${rule}: it is full`)
     }
     let wake = () => {}
     let ready: Promise<void> | undefined

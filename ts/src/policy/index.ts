@@ -1,4 +1,4 @@
-/** What samples tokens. */
+/** Policies that sample tokens. */
 
 export {
   type FetchLike,

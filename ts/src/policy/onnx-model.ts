@@ -1,4 +1,4 @@
-/** Exported models under ONNX Runtime, in the process that this runs in. */
+/** Exported models under ONNX Runtime, in the current process. */
 
 import type { InferenceSession, Tensor as OrtTensor } from 'onnxruntime-node'
 import { FulmarError, messageOf, openRegular } from '../core/index.js'
@@ -17,21 +17,22 @@ import {
 } from './policy.js'
 import { rulesOf } from './request-rule.js'
 
-/** A model that a process is given: a file, or its bytes. */
+/** Source of a model: a file, or its bytes. */
 export interface OnnxSource {
   readonly model: string | Uint8Array
   readonly version: number
   readonly contextLength: number
   readonly numThreads: number
-  /** Makes text of ids, for stop strings. */
+  /** Decodes ids for stop strings. */
   readonly decodeStream?: (() => PieceStream) | undefined
 }
 
-/** The module, which is the user's to install. */
+/** The module, which the user installs. */
 type Runtime = typeof import('onnxruntime-node')
 
 /**
- * A policy over a session. Each step computes its sequence anew and alone, so that a completion does not depend on what runs beside it.
+ * A policy over a session. Each step recomputes one sequence alone, so that a completion does not depend on
+ * concurrent requests.
  */
 export class OnnxModel implements Policy {
   readonly version: number
@@ -51,8 +52,8 @@ export class OnnxModel implements Policy {
   }
 
   /**
-   * Opens a model and computes a token to see what it needs and gives.
-   * @throws {FulmarError} `UNAVAILABLE` without ONNX Runtime; `CORRUPT` for a file that is no model; `INCOMPATIBLE` for inputs or outputs
+   * Opens a model and computes one token to find its inputs and outputs.
+   * @throws {FulmarError} `UNAVAILABLE` without ONNX Runtime; `CORRUPT` for a file that is not a model; `INCOMPATIBLE` for inputs or outputs
    * that are not those of a language model.
    */
   static async open(source: OnnxSource): Promise<OnnxModel> {
@@ -126,8 +127,7 @@ export class OnnxModel implements Policy {
     const { requestId, ids, signal } = request
     this.#check(ids, 0)
     const { data } = await this.#logits(ids)
-    if (signal?.aborted)
-      throw new FulmarError('ABORTED', 'signal must not fire during the call: got an abort')
+    if (signal?.aborted) throw new FulmarError('ABORTED', 'signal must not fire during the call: it did')
     const logProbs = new Float32Array(ids.length).fill(Number.NaN)
     if (ids.length > 1) {
       const logits = data.subarray(0, (ids.length - 1) * this.#vocabSize)
@@ -136,7 +136,7 @@ export class OnnxModel implements Policy {
     return { requestId, logProbs, policyVersion: this.version }
   }
 
-  /** Gives the session's memory back. */
+  /** Frees the session. */
   close(): void {
     void this.#session.release()
   }
@@ -204,7 +204,7 @@ function checkNames({ inputNames, outputNames }: InferenceSession): void {
     throw new FulmarError('INCOMPATIBLE', 'outputs must hold logits: the model has no such output')
 }
 
-/** The logits of one sequence, `[1, L, V]`. */
+/** Computes the logits of one sequence, `[1, L, V]`. */
 async function runSession(
   runtime: Runtime,
   session: InferenceSession,
@@ -246,7 +246,7 @@ async function run(session: InferenceSession, feeds: Record<string, OrtTensor>):
   throw new FulmarError('INCOMPATIBLE', 'outputs must hold logits: the model has no such output')
 }
 
-/** A cache without tokens, for models that want one: `[1, heads, 0, width]`. */
+/** Creates an empty KV cache, for models that need one: `[1, heads, 0, width]`. */
 function emptyPast(runtime: Runtime, session: InferenceSession, input: number): OrtTensor {
   const { name, shape = [] } = Object(session.inputMetadata[input]) as {
     name?: string

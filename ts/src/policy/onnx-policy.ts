@@ -1,4 +1,4 @@
-/** The policy of an exported model. */
+/** Policy over an exported model. */
 
 import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
@@ -8,34 +8,39 @@ import { checkVersion, startProcess, ThreadPolicy, type WorkerThread } from './t
 /** Options of {@link OnnxPolicy.launch}. */
 export interface OnnxPolicyOptions {
   /**
-   * What the weights count as.
+   * Initial policy version of the weights.
    * @default 0
    */
   readonly version?: number
   /**
-   * Most tokens of a sequence: a file does not say it.
+   * Maximum number of tokens of a sequence, which the file does not contain.
    * @default 4096
    */
   readonly contextLength?: number
   /**
-   * Threads that one step computes with; 0 leaves it to ONNX Runtime.
+   * Number of threads of a step; 0 for the default of ONNX Runtime.
    * @default 0
    */
   readonly numThreads?: number
-  /** Makes text of ids in the process, which gets a copy. @default none: stop strings are refused */
+  /** Decodes ids in the process, which gets a copy. @default none: stop strings are rejected */
   readonly tokenizer?: NativeTokenizer
-  /** What runs this package's `onnx-process.js` with the argument `fulmar-onnx`. @default a new process */
+  /**
+   * Process that runs this package's `onnx-process.js` with the argument `fulmar-onnx`.
+   * @default a new process
+   */
   readonly thread?: WorkerThread
 }
 
 /**
- * A {@link Policy} over a model in ONNX form, run by `onnxruntime-node` in a process of its own: a worker thread that is ended while
- * it computes would take this process along. That package is yours to install
- * (`ONNXRUNTIME_NODE_INSTALL=skip npm install onnxruntime-node` downloads nothing besides). The model takes `input_ids`, and `attention_mask`,
- * `position_ids` and an empty `past_key_values` if it wants them, and gives `logits` in single precision.
+ * A {@link Policy} over an ONNX model, run by `onnxruntime-node` in a separate process: terminating a worker
+ * thread during a computation would end this process too. Install that package yourself
+ * (`ONNXRUNTIME_NODE_INSTALL=skip npm install onnxruntime-node` downloads nothing else). The model takes
+ * `input_ids`, optionally `attention_mask`, `position_ids` and an empty `past_key_values`, and returns
+ * `logits` in f32.
  *
- * Tokens are drawn as everywhere here, by seed and position; a completion does not depend on what runs beside it. Each step computes its
- * sequence anew, without a cache: for small models and for checking exports, not for long completions. Close it when it is done.
+ * Tokens are drawn by seed and position, as in all policies; a completion does not depend on concurrent
+ * requests. Each step recomputes its sequence without a KV cache: for small models and for checks of exports,
+ * not for long completions. Close it after use.
  *
  * @example
  * ```ts no-run
@@ -95,8 +100,8 @@ export class OnnxPolicy extends ThreadPolicy {
   }
 
   /**
-   * Gives the process another model, whole or not at all: requests that run end with the one that they began with.
-   * @throws {FulmarError} As {@link OnnxPolicy.launch}; the model before it stays then.
+   * Replaces the model atomically: requests in flight finish with the old one.
+   * @throws {FulmarError} As {@link OnnxPolicy.launch}; the old model then stays.
    */
   async pushModel(model: string | Uint8Array, options: { readonly version: number }): Promise<void> {
     checkKnownKeys('options', options, ['version'], ['version'])

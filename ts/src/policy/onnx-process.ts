@@ -1,18 +1,18 @@
 /**
- * What runs in a process of its own: ONNX Runtime, whose `run` would hold up any event loop, and which ends the whole process when a worker
- * thread that it runs in is ended.
+ * Separate process for ONNX Runtime, whose `run` blocks any event loop, and which ends the whole process if
+ * its worker thread is terminated.
  */
 
 import { FulmarError } from '../core/index.js'
 import { type OnnxSource as ModelSource, OnnxModel } from './onnx-model.js'
 import { decodeStreamsOf, servePolicy, type WorkerMessage } from './serve-policy.js'
 
-/** What this process is given; the tokenizer, as JSON, with the first model. */
+/** Input of this process; the tokenizer, as JSON, comes with the first model. */
 export type OnnxSource = Omit<ModelSource, 'decodeStream'> & { readonly tokenizer?: string }
 
 if (process.argv[2] !== 'fulmar-onnx' || process.send === undefined)
   throw new FulmarError('INCOMPATIBLE', 'onnx-process must be the file of a process: got another use')
-// Nobody is left to answer.
+// There is no receiver left.
 process.on('disconnect', () => process.exit())
 const port = {
   on: (event: 'message', listener: (message: WorkerMessage) => void) => process.on(event, listener),

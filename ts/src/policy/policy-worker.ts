@@ -1,4 +1,4 @@
-/** What runs in a worker thread: a decoder that answers requests by message. */
+/** Worker thread of a policy: a decoder that answers requests by message. */
 
 import { isMainThread, parentPort, workerData } from 'node:worker_threads'
 import { FulmarError } from '../core/index.js'
@@ -7,8 +7,8 @@ import { DecoderPolicy, type DecoderPolicyOptions } from './decoder.js'
 import { decodeStreamsOf, servePolicy, type WorkerModel } from './serve-policy.js'
 
 /**
- * A model that a thread is given: a folder as Hugging Face lays it out, or a shape with a safetensors file. The tokenizer, as JSON, comes with
- * the first one.
+ * Source of a thread's model: a Hugging Face folder, or a shape with a safetensors file. The tokenizer, as
+ * JSON, comes with the first one.
  */
 export type DecoderSource = { readonly tokenizer?: string } & (
   | { readonly folder: string; readonly version: number }
@@ -20,7 +20,7 @@ export type DecoderSource = { readonly tokenizer?: string } & (
     }
 )
 
-/** The model of a source. */
+/** Loads the model of a source. */
 async function openDecoder(source: DecoderSource, options: DecoderPolicyOptions): Promise<WorkerModel> {
   const { version } = source
   const decoder =

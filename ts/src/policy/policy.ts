@@ -1,49 +1,50 @@
 /**
- * What turns a prompt into sampled tokens. Everything above this floor (environments, rollouts, collectors,
- * recipes) knows a language model only through this interface.
+ * The interface of language models for environments, rollouts, collectors and recipes: prompts in, sampled
+ * tokens out.
  */
 
 import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import { StopStrings } from '../model/index.js'
 import { checkRequestRule, REQUEST_RULES, type RequestRule } from './request-rule.js'
 
-/** One request for one completion. Nothing in it is text: token ids in, token ids out. */
+/** One request for one completion, in token ids. */
 export interface GenerateRequest extends RequestRule {
-  /** Unique within the run, for logs and for engines that want an id. */
+  /** Id, unique within the run, for logs and engines. */
   readonly requestId: string
-  /** The prompt, at least one token. Read before the call returns, never kept or changed. */
+  /** Prompt, at least one token. Read before the call returns, never kept or changed. */
   readonly promptIds: Uint32Array
-  /** Fixes every draw of this request, whatever else is generated beside it. A non-negative safe integer. */
+  /** Seed of every draw of this request, independent of concurrent requests. A non-negative safe integer. */
   readonly seed: number
-  /** At most this many tokens are sampled, the stop token included. At least 1. */
+  /** Maximum number of sampled tokens, including the stop token. At least 1. */
   readonly maxTokens: number
   /**
-   * Divides the logits before drawing; 0 takes the likeliest token.
+   * Divisor of the logits before sampling; 0 takes the most likely token.
    * @default 1
    */
   readonly temperature?: number
   /**
-   * Draws among the `topK` likeliest tokens only; 0 means all.
+   * Number of most likely tokens to sample from; 0 means all.
    * @default 0
    */
   readonly topK?: number
   /**
-   * Draws among the smallest set of likeliest tokens whose probabilities reach `topP`, in (0, 1].
+   * Probability mass of the most likely tokens to sample from, in (0, 1].
    * @default 1
    */
   readonly topP?: number
   /**
-   * Draws among the tokens that are at least this share as likely as the likeliest, in [0, 1].
+   * Minimum probability as a share of the largest one, in [0, 1].
    * @default 0
    */
   readonly minP?: number
   /**
-   * Divides the logits above 0, and multiplies those below, of the tokens in prompt and output; above 0.
+   * Penalty of the tokens in prompt and output: divides their logits above 0 and multiplies those below;
+   * above 0.
    * @default 1
    */
   readonly repetitionPenalty?: number
   /**
-   * Subtracted from the logit of each token in the output, once each time that it stands there.
+   * Subtracted from the logit of each token in the output, once per occurrence.
    * @default 0
    */
   readonly frequencyPenalty?: number
@@ -52,99 +53,109 @@ export interface GenerateRequest extends RequestRule {
    * @default 0
    */
   readonly presencePenalty?: number
-  /** Generation ends once one of these was sampled; it is then the last of the completion's `ids`. */
+  /** Stop tokens: generation ends after one of them, which is then the last of the completion's `ids`. */
   readonly stopIds: readonly number[]
   /**
-   * Texts that end generation at the token that completes one, which is then the last of the completion's `ids`: at most 64 of at most
-   * 1,024 UTF-16 units. Looked for in what is sampled alone, with its special tokens.
+   * Texts that end generation at the token that completes one, which is then the last of the completion's
+   * `ids`: at most 64 of at most 1,024 UTF-16 units. Matched in the sampled text only, with its special
+   * tokens.
    * @default []
    */
   readonly stopStrings?: readonly string[]
-  /** The conversation that this belongs to: an engine of several servers keeps it on one, whose cache knows its beginning. */
+  /**
+   * Conversation of the request: an engine of several servers keeps it on one, whose prefix cache has its
+   * beginning.
+   */
   readonly sessionId?: string
-  /** Ends generation early with `finishReason: 'abort'`; what was sampled so far is returned. */
+  /** Ends generation early with `finishReason: 'abort'`; the tokens sampled so far are returned. */
   readonly signal?: AbortSignal
 }
 
-/** Why a completion ended: a stop token or string, the token limit, or an abort. */
+/** Reason why a completion ended: a stop token or string, the token limit, or an abort. */
 export type FinishReason = 'stop' | 'length' | 'abort'
 
-/** What was sampled. `ids`, `logProbs` and `sampledLogProbs` have one entry per sampled token. */
+/** A sampled completion. `ids`, `logProbs` and `sampledLogProbs` have one entry per sampled token. */
 export interface Completion {
-  /** The id of the request that this answers. */
+  /** Id of the request. */
   readonly requestId: string
-  /** The sampled tokens, the stop token included. Shape `[T]`. */
+  /** Sampled tokens, including the stop token. Shape `[T]`. */
   readonly ids: Uint32Array
-  /** Log-probability of each token under the model itself (temperature 1, no filter); NaN where it is not known. Shape `[T]`. */
+  /**
+   * Log-probability of each token under the unmodified model (temperature 1, no filter); NaN if unknown.
+   * Shape `[T]`.
+   */
   readonly logProbs: Float32Array
-  /** Log-probability of each token under the distribution it was drawn from; NaN where it is not known. Shape `[T]`. */
+  /** Log-probability of each token under the sampling distribution; NaN if unknown. Shape `[T]`. */
   readonly sampledLogProbs: Float32Array
-  /** Why generation ended. */
+  /** Reason why generation ended. */
   readonly finishReason: FinishReason
   /**
-   * The stop string that ended it, else the stop id; `null` if it ended otherwise.
-   * @default not told
+   * Stop string that ended it, else the stop id; `null` for another end.
+   * @default unknown
    */
   readonly stoppedBy?: number | string | null
-  /** The oldest weights that sampled any of these tokens. */
+  /** Oldest policy version that sampled any of these tokens. */
   readonly minPolicyVersion: number
-  /** The newest weights that sampled any of these tokens. */
+  /** Newest policy version that sampled any of these tokens. */
   readonly maxPolicyVersion: number
   /**
-   * The weights that sampled each token. Shape `[T]`.
-   * @default not known token by token: between `minPolicyVersion` and `maxPolicyVersion`
+   * Policy version of each token. Shape `[T]`.
+   * @default unknown: between `minPolicyVersion` and `maxPolicyVersion`
    */
   readonly policyVersions?: Uint32Array
 }
 
-/** What a policy cannot do says so here; all it does not name holds. */
+/** Capabilities that a policy may lack; all that it does not list are present. */
 export interface PolicyCapabilities {
   /**
-   * Whether a request with the same seed draws the same tokens, whatever runs beside it.
+   * True if a request with the same seed draws the same tokens, independent of concurrent requests.
    * @default true
    */
   readonly seeds?: boolean
   /**
-   * Whether completions tell {@link Completion.logProbs}; else they are NaN.
+   * True if completions have {@link Completion.logProbs}; else they are NaN.
    * @default true
    */
   readonly logProbs?: boolean
   /**
-   * Whether completions tell {@link Completion.sampledLogProbs} at any temperature and filter; else they are NaN where the two kinds
-   * differ.
+   * True if completions have {@link Completion.sampledLogProbs} at any temperature and filter; else they are
+   * NaN where the two kinds differ.
    * @default true
    */
   readonly sampledLogProbs?: boolean
   /**
-   * Whether it can tell that a stop string was sampled; else a request with one is refused with `UNAVAILABLE`.
+   * True if stop strings are supported; else a request with one throws `UNAVAILABLE`.
    * @default true
    */
   readonly stopStrings?: boolean
 }
 
-/** One sequence whose tokens are to be scored. */
+/** A sequence to score. */
 export interface ScoreRequest {
   /** As {@link GenerateRequest.requestId}. */
   readonly requestId: string
-  /** The sequence, at least one token. Read before the call returns, never kept or changed. */
+  /** Sequence, at least one token. Read before the call returns, never kept or changed. */
   readonly ids: Uint32Array
   /** Rejects the call with `ABORTED`. */
   readonly signal?: AbortSignal
 }
 
-/** What a policy says about the tokens of a sequence. */
+/** Scores of the tokens of a sequence. */
 export interface TokenScores {
-  /** The id of the request that this answers. */
+  /** Id of the request. */
   readonly requestId: string
-  /** Log-probability of each token after those before it (temperature 1, no filter); NaN for the first, which follows none. Shape `[T]`. */
+  /**
+   * Log-probability of each token given those before it (temperature 1, no filter); NaN for the first. Shape
+   * `[T]`.
+   */
   readonly logProbs: Float32Array
-  /** The weights that said so. */
+  /** Policy version of the scores. */
   readonly policyVersion: number
 }
 
 /**
- * Samples completions. Calls may overlap: an implementation is free to batch all requests that wait at the same
- * moment, and a result must not depend on what it was batched with.
+ * Samples completions. Calls may overlap: an implementation may batch all waiting requests, and a result must
+ * not depend on its batch.
  *
  * @example
  * ```ts
@@ -159,26 +170,27 @@ export interface TokenScores {
  * ```
  */
 export interface Policy {
-  /** Counts the updates of the weights: 0 as loaded, one more after each optimiser step. */
+  /** Policy version: 0 as loaded, plus 1 for each optimizer step. */
   readonly version: number
   /**
    * Samples one completion.
-   * @throws {FulmarError} `OUT_OF_RANGE`, `EMPTY`, `MALFORMED` or `LIMIT_EXCEEDED` if the request is not as {@link GenerateRequest}
-   * documents; `UNAVAILABLE` for stop strings that it cannot look for, and for a {@link RequestRule} that it cannot draw by.
+   * @throws {FulmarError} `OUT_OF_RANGE`, `EMPTY`, `MALFORMED` or `LIMIT_EXCEEDED` if the request breaks a
+   * rule of {@link GenerateRequest}; `UNAVAILABLE` for unsupported stop strings, and for an unsupported
+   * {@link RequestRule}.
    */
   generate(request: GenerateRequest): Promise<Completion>
-  /** What it cannot do. @default all can be done */
+  /** Capabilities that this policy lacks. @default none */
   readonly capabilities?: PolicyCapabilities
   /**
-   * Scores the tokens of a sequence. A policy without this method cannot.
+   * Scores the tokens of a sequence; optional.
    * @throws {FulmarError} `EMPTY` for a sequence without tokens; `ABORTED` if the signal fires.
    */
   score?(request: ScoreRequest): Promise<TokenScores>
 }
 
 /**
- * Refuses a request that no policy could answer; implementations call it first.
- * @throws {FulmarError} `MALFORMED` if the prompt is no `Uint32Array`; `EMPTY` if it holds no token; as `StopStrings` for those; `OUT_OF_RANGE` if `maxTokens` is not a
+ * Rejects an invalid request; implementations call it first.
+ * @throws {FulmarError} `MALFORMED` if the prompt is not a `Uint32Array`; `EMPTY` if it holds no token; as `StopStrings` for those; `OUT_OF_RANGE` if `maxTokens` is not a
  * positive integer, `seed` not a non-negative safe integer, `temperature` or `topK` negative, `topP` outside (0, 1], `minP` outside [0, 1],
  * `repetitionPenalty` not above 0, another penalty not finite, or a {@link RequestRule} is outside its range.
  *
@@ -239,8 +251,8 @@ function check(name: string, value: number, holds: boolean, rule: string): void 
 }
 
 /**
- * Refuses a sequence that no policy could score; implementations call it first.
- * @throws {FulmarError} `MALFORMED` if the ids are no `Uint32Array`; `EMPTY` if there is no token; `ABORTED` if the signal has fired.
+ * Rejects an invalid sequence; implementations call it first.
+ * @throws {FulmarError} `MALFORMED` if the ids are not a `Uint32Array`; `EMPTY` if there is no token; `ABORTED` if the signal has fired.
  *
  * @example
  * ```ts
@@ -255,5 +267,5 @@ export function checkScoreRequest(request: ScoreRequest): void {
   const { ids, signal } = request
   checkTypedArray('ids', ids, Uint32Array)
   if (ids.length === 0) throw new FulmarError('EMPTY', 'ids must hold a token: they are empty')
-  if (signal?.aborted) throw new FulmarError('ABORTED', 'signal must not have fired: got an abort')
+  if (signal?.aborted) throw new FulmarError('ABORTED', 'signal must not have fired: it did')
 }

@@ -1,29 +1,29 @@
-/** Requests of several callers that run together: TorchRL's batching, with a timeout that is honoured. */
+/** Batches requests of several callers: TorchRL's batching, with an enforced timeout. */
 
 import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 
-/** Most rows that wait in a batcher. */
+/** Maximum number of rows that wait in a batcher. */
 export const BATCH_QUEUE_LENGTH_MAX = 65_536
 
-/** How rows are gathered. */
+/** Options of batches. */
 export interface BatchingOptions {
   /**
-   * Rows that must wait before a batch is run.
+   * Number of waiting rows that starts a batch.
    * @default 1
    */
   readonly minBatchSize?: number
   /**
-   * Most rows of a batch, at least `minBatchSize`.
+   * Maximum number of rows of a batch, at least `minBatchSize`.
    * @default no bound
    */
   readonly maxBatchSize?: number
   /**
-   * Milliseconds after which rows run although they are fewer than `minBatchSize`; `null` waits for ever.
+   * Milliseconds after which rows run even if they are fewer than `minBatchSize`; `null` for no timeout.
    * @default 10_000
    */
   readonly batchingTimeoutMs?: number | null
-  /** @default systemClock */
+  /** Clock of the timeout. @default systemClock */
   readonly clock?: Clock
 }
 
@@ -38,9 +38,9 @@ export interface BatchingState {
   readonly maxBatchSize: number | null
   /** As {@link BatchingOptions.batchingTimeoutMs}. */
   readonly batchingTimeoutMs: number | null
-  /** Rows that wait. */
+  /** Number of waiting rows. */
   readonly queueSize: number
-  /** Rows that run. */
+  /** Number of running rows. */
   readonly numRunning: number
 }
 
@@ -52,9 +52,9 @@ interface Waiting<Row, Result> {
 }
 
 /**
- * Gathers the rows of several callers and runs them together, first come, first served. `run` answers each row by itself, so that one
- * that fails does not touch the others. A batch starts once `minBatchSize` rows wait, or when the first of them has waited for
- * `batchingTimeoutMs`; several batches may run at once.
+ * Collects the rows of several callers and runs them together, first come, first served. `run` answers each
+ * row separately, so that a failed row does not affect the others. A batch starts once `minBatchSize` rows
+ * wait, or when the first of them has waited for `batchingTimeoutMs`; several batches may run at once.
  */
 export class RequestBatcher<Row, Result> {
   readonly #run: (rows: readonly Row[]) => readonly Promise<Result>[]
@@ -67,7 +67,7 @@ export class RequestBatcher<Row, Result> {
   #stopTimer: (() => void) | undefined
 
   /**
-   * @throws {FulmarError} `OUT_OF_RANGE` if a size is no integer from 1, `minBatchSize` is above `maxBatchSize`, or the timeout is
+   * @throws {FulmarError} `OUT_OF_RANGE` if a size is not an integer from 1, `minBatchSize` is above `maxBatchSize`, or the timeout is
    * negative; `UNKNOWN_NAME` for an unknown key.
    */
   constructor(
@@ -83,7 +83,7 @@ export class RequestBatcher<Row, Result> {
     this.#clock = clock
   }
 
-  /** What waits and what runs. */
+  /** State of the queue and of running rows. */
   get state(): BatchingState {
     return {
       minBatchSize: this.#min,
@@ -95,13 +95,13 @@ export class RequestBatcher<Row, Result> {
   }
 
   /**
-   * The answers to `rows`, in their order, once all have one.
-   * @throws {FulmarError} `LIMIT_EXCEEDED` if too many rows wait; `ABORTED` if {@link RequestBatcher.clear} took one back; else what
-   * the first row that failed says, after the others have ended.
+   * Returns the answers to `rows`, in their order, once all have one.
+   * @throws {FulmarError} `LIMIT_EXCEEDED` if too many rows wait; `ABORTED` if {@link RequestBatcher.clear}
+   * removed a row; else the error of the first failed row, after the others have ended.
    */
   async submit(rows: readonly Row[]): Promise<Result[]> {
     if (this.#queue.length + rows.length > BATCH_QUEUE_LENGTH_MAX) {
-      const rule = `rows that wait must be at most ${BATCH_QUEUE_LENGTH_MAX}`
+      const rule = `waiting rows must be at most ${BATCH_QUEUE_LENGTH_MAX}`
       throw new FulmarError('LIMIT_EXCEEDED', `${rule}: got ${this.#queue.length + rows.length}`)
     }
     const sinceMs = this.#clock.nowMs()
@@ -112,18 +112,18 @@ export class RequestBatcher<Row, Result> {
     return await allSettled(answers)
   }
 
-  /** Runs what waits at once, however little. */
+  /** Runs all waiting rows now. */
   flush(): void {
     while (this.#queue.length > 0) this.#start()
     this.#schedule()
   }
 
-  /** Takes back what waits: its callers are rejected with `ABORTED`. What runs goes on. */
+  /** Removes waiting rows and rejects their callers with `ABORTED`. Running rows continue. */
   clear(): void {
     const waiting = this.#queue.splice(0)
     this.#schedule()
     for (const { reject } of waiting)
-      reject(new FulmarError('ABORTED', 'batching must go on for a row to be answered: got a clear'))
+      reject(new FulmarError('ABORTED', 'batching must not be cleared while a row waits: it was'))
   }
 
   #drain(): void {
@@ -144,7 +144,7 @@ export class RequestBatcher<Row, Result> {
     }
   }
 
-  /** One timer for the row that has waited longest. */
+  /** One timer, for the row that has waited longest. */
   #schedule(): void {
     this.#stopTimer?.()
     this.#stopTimer = undefined
@@ -155,7 +155,7 @@ export class RequestBatcher<Row, Result> {
   }
 }
 
-/** The answer to each row; what `run` throws, or an answer that it forgot, is the row's error. */
+/** Returns the answer to each row; an error of `run`, or a missing answer, is the row's error. */
 function started<Result>(run: () => readonly Promise<Result>[]): (index: number) => Promise<Result> {
   try {
     const answers = run()
@@ -166,7 +166,7 @@ function started<Result>(run: () => readonly Promise<Result>[]): (index: number)
   }
 }
 
-/** The values, once every promise has ended; else the first error. */
+/** Returns the values, once every promise has ended; else throws the first error. */
 export async function allSettled<T>(promises: readonly Promise<T>[]): Promise<T[]> {
   const ended = await Promise.allSettled(promises)
   return ended.map((one) => {

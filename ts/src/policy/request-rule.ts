@@ -1,9 +1,9 @@
-/** The rules of drawing that a request may give beside temperature, common cuts and penalties. */
+/** Sampling rules of a request besides temperature, common cuts and penalties. */
 
 import { describeValue, FulmarError } from '../core/index.js'
 import type { DrawRule } from '../objective/index.js'
 
-/** Rules of drawing in a request, as `drawToken` has them. A policy that cannot draw by one of them refuses it by name. */
+/** Sampling rules of a request, as in `drawToken`. A policy that does not support one rejects it by name. */
 export type RequestRule = Pick<
   DrawRule,
   'sequenceBias' | 'noRepeatNgramSize' | 'badWordsIds' | 'topH' | 'typicalP' | 'epsilonCutoff' | 'etaCutoff'
@@ -24,7 +24,7 @@ export const REQUEST_RULES = [
 const ID_MAX = 2 ** 32 - 1
 
 /**
- * Refuses rules that no policy could draw by.
+ * Rejects invalid rules.
  * @throws {FulmarError} `OUT_OF_RANGE`, naming the rule; `EMPTY` for a sequence without ids; `MALFORMED` for a value of another type.
  */
 export function checkRequestRule(rule: RequestRule): void {
@@ -45,7 +45,7 @@ export function checkRequestRule(rule: RequestRule): void {
   }
 }
 
-/** The rules that change what is drawn: those that are given, and not as their defaults. */
+/** Returns the given rules that differ from their defaults. */
 export function givenRules(rule: RequestRule): (keyof RequestRule)[] {
   const { sequenceBias = [], badWordsIds = [], noRepeatNgramSize = 0, topH } = rule
   const { typicalP = 1, epsilonCutoff = 0, etaCutoff = 0 } = rule
@@ -61,7 +61,7 @@ export function givenRules(rule: RequestRule): (keyof RequestRule)[] {
   return REQUEST_RULES.filter((name) => isGiven[name])
 }
 
-/** The rules among the keys of a larger object, without those that are not given. */
+/** Returns the given rules among the keys of a larger object. */
 export function rulesOf(options: RequestRule): RequestRule {
   return Object.fromEntries(
     REQUEST_RULES.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]),

@@ -1,42 +1,42 @@
-/** Which of several servers a request goes to. */
+/** Routes requests to servers. */
 
 import { checkKnownKeys, FulmarError } from '../core/index.js'
 
-/** Most servers of a {@link Router}. */
+/** Maximum number of servers of a {@link Router}. */
 export const ROUTER_TARGETS_MAX = 4096
 
-/** How a {@link Router} chooses. */
+/** Options of {@link Router}. */
 export interface RouterOptions {
-  /** Servers, named by their index. 1 to 4096. */
+  /** Number of servers, which are named by their index. 1 to 4096. */
   readonly numTargets: number
   /**
-   * `sticky` keeps a session on the server that it was on, and else takes the least loaded; `leastLoaded`, of equals the one that was
-   * chosen longest ago; `roundRobin` in turn.
+   * `sticky` keeps a session on its server, and else takes the least loaded; `leastLoaded` takes, among
+   * equals, the server that was chosen longest ago; `roundRobin` takes them in turn.
    * @default 'sticky'
    */
   readonly strategy?: 'sticky' | 'leastLoaded' | 'roundRobin'
   /**
-   * Most sessions that are remembered; the one that was not used for longest is forgotten.
+   * Maximum number of remembered sessions; the least recently used is dropped.
    * @default 4096
    */
   readonly maxSessions?: number
 }
 
-/** What is to be routed. */
+/** A request to route. */
 export interface RoutingContext {
-  /** The session that it belongs to. @default none */
+  /** Session of the request. @default none */
   readonly sessionId?: string | undefined
-  /** What it adds to the load of its server, at least 0. @default 1 */
+  /** Load that it adds to its server, at least 0. @default 1 */
   readonly cost?: number
-  /** Servers that are not to be taken while another serves. @default none */
+  /** Servers to avoid while another is available. @default none */
   readonly avoid?: ReadonlySet<number> | undefined
 }
 
-/** A place on a server. Release it once the request has ended. */
+/** A reservation on a server. Release it once the request has ended. */
 export interface Reservation {
-  /** The server. */
+  /** Index of the server. */
   readonly target: number
-  /** Takes the request's cost off the server's load. A second call does nothing. */
+  /** Subtracts the request's cost from the server's load. A second call does nothing. */
   release(): void
 }
 
@@ -47,8 +47,8 @@ interface Target {
 }
 
 /**
- * Spreads requests over servers by the load that it has reserved there itself: nothing is asked of the servers. Those that do not serve
- * are passed over; a session whose server does not serve moves, and stays where it went.
+ * Routes requests by the load that it has reserved itself, without calls to the servers. Skips unavailable
+ * servers; a session on such a server moves, and stays on the new one.
  *
  * @example
  * ```ts
@@ -68,12 +68,12 @@ export class Router {
   readonly #targets: Target[]
   readonly #strategy: NonNullable<RouterOptions['strategy']>
   readonly #maxSessions: number
-  /** The server of each session, the one used last at the end. */
+  /** Server of each session, the most recently used last. */
   readonly #sessions = new Map<string, number>()
   #numChoices = 0
   #next = 0
 
-  /** @throws {FulmarError} `OUT_OF_RANGE` for a count that is no integer from 1, or too many targets; `UNKNOWN_NAME` for an unknown key or strategy. */
+  /** @throws {FulmarError} `OUT_OF_RANGE` for a count that is not an integer from 1, or too many targets; `UNKNOWN_NAME` for an unknown key or strategy. */
   constructor(options: RouterOptions) {
     checkKnownKeys('options', options, ['numTargets', 'strategy', 'maxSessions'])
     const { numTargets, strategy = 'sticky', maxSessions = 4096 } = options
@@ -94,17 +94,20 @@ export class Router {
     this.#maxSessions = maxSessions
   }
 
-  /** The load of each server: what is reserved and not released. */
+  /** Load of each server: the reserved cost that is not released. */
   get loads(): readonly number[] {
     return this.#targets.map(({ load }) => load)
   }
 
-  /** Whether each server is one that requests may go to. */
+  /** True for each server that accepts requests. */
   get serving(): readonly boolean[] {
     return this.#targets.map(({ serves }) => serves)
   }
 
-  /** Takes a server out, or back in. Its load stays its own. @throws {FulmarError} `OUT_OF_RANGE` if there is no such server. */
+  /**
+   * Takes a server out, or puts it back. Its load is kept.
+   * @throws {FulmarError} `OUT_OF_RANGE` if there is no such server.
+   */
   setServing(target: number, serves: boolean): void {
     const found = this.#targets[target]
     if (found === undefined)
@@ -113,7 +116,7 @@ export class Router {
   }
 
   /**
-   * A place on a server; `undefined` while none serves.
+   * Reserves a server; `undefined` while none is available.
    * @throws {FulmarError} `OUT_OF_RANGE` if the cost is negative or not finite.
    */
   reserve({ sessionId, cost = 1, avoid }: RoutingContext = {}): Reservation | undefined {
@@ -174,7 +177,7 @@ export class Router {
     return best
   }
 
-  /** The servers that serve; without those to avoid, if any is left. */
+  /** Returns the available servers; without those to avoid, if any is left. */
   #candidates(avoid: ReadonlySet<number> | undefined): number[] {
     const serving = [...this.#targets.keys()].filter((index) => this.#targets[index]?.serves)
     const others = serving.filter((index) => !avoid?.has(index))

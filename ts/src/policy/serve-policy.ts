@@ -1,43 +1,43 @@
-/** The worker's side of a policy in a thread: what is asked comes by message, what is answered goes by message. */
+/** Worker side of a policy in a thread: calls and answers by message. */
 
 import { type ErrorCode, FulmarError, messageOf } from '../core/index.js'
 import { CharTokenizer, DecodeStream, HfTokenizer, TiktokenTokenizer } from '../tokenizer/index.js'
 import type { Completion, GenerateRequest, Policy, ScoreRequest, TokenScores } from './policy.js'
 
-/** What a thread is asked. `id` names the answer; a signal crosses as a message of its own. */
+/** Call of a thread. `id` identifies the answer; a signal is a separate message. */
 export type WorkerCall = { readonly id: number } & (
   | {
       readonly kind: 'generate'
       readonly request: Omit<GenerateRequest, 'signal'>
-      /** Whether the signal had fired before the call. */
+      /** True if the signal had fired before the call. */
       readonly isAborted: boolean
     }
   | { readonly kind: 'score'; readonly request: Omit<ScoreRequest, 'signal'> }
   | { readonly kind: 'load'; readonly source: unknown }
 )
 
-/** What is said to a thread: a call, or that nobody waits for one any more. */
+/** Message to a thread: a call, or the cancellation of one. */
 export type WorkerMessage = WorkerCall | { readonly kind: 'abort'; readonly id: number }
 
-/** What a thread answers. */
+/** Answer of a thread. */
 export type WorkerReply = { readonly id: number } & (
   | { readonly ok: true; readonly value: Completion | TokenScores | { readonly version: number } }
   | { readonly ok: false; readonly code: ErrorCode; readonly message: string }
 )
 
-/** A model of a thread, and how its memory goes back. */
+/** Model of a thread, and a function that frees it. */
 export interface WorkerModel {
   readonly policy: Policy
   close(): void
 }
 
-/** The part of a port that is needed. */
+/** Required members of a port. */
 export interface ReplyPort {
   on(event: 'message', listener: (message: WorkerMessage) => void): unknown
   postMessage(reply: WorkerReply): void
 }
 
-/** A model with the calls that it still answers: it is closed once another is there and none is left. */
+/** A model with its open calls: it is closed once it was replaced and has none left. */
 class Held {
   readonly #model: WorkerModel
   #numCalls = 0
@@ -68,8 +68,8 @@ class Held {
 }
 
 /**
- * Answers calls. `load` makes a model of what a call brings; until it has, and if it fails, the model before it answers. Requests that run
- * end with the weights that they began with.
+ * Answers calls. `load` makes a model from a call; until it succeeds, the model before it answers. Requests
+ * in flight finish with the weights that they began with.
  */
 export function servePolicy(port: ReplyPort, load: (source: unknown) => Promise<WorkerModel>): void {
   const running = new Map<number, AbortController>()
@@ -109,8 +109,8 @@ export function servePolicy(port: ReplyPort, load: (source: unknown) => Promise<
 }
 
 /**
- * What makes streams that decode ids, from the JSON of a tokenizer: its tables cannot cross.
- * @throws {FulmarError} What the tokenizer of that kind says.
+ * Creates decode streams from the JSON of a tokenizer, as its tables cannot be sent.
+ * @throws {FulmarError} Errors of the tokenizer of that kind.
  */
 export function decodeStreamsOf(json: string): () => DecodeStream {
   const { kind } = JSON.parse(json)

@@ -1,4 +1,4 @@
-/** A policy whose model lives in another thread: what is asked goes there by message. */
+/** Policy over a model in another thread, called by message. */
 
 import { onAbort } from '../async/index.js'
 import { checkGiven, FulmarError } from '../core/index.js'
@@ -14,10 +14,10 @@ import {
 } from './policy.js'
 import type { WorkerCall, WorkerMessage, WorkerReply } from './serve-policy.js'
 
-/** Most calls of one thread that wait for an answer. */
+/** Maximum number of waiting calls of one thread. */
 export const WORKER_CALLS_MAX = 65_536
 
-/** A thread: a `Worker` of `node:worker_threads`, or what behaves like one, such as a process. */
+/** A thread: a `Worker` of `node:worker_threads`, or an object with the same members, such as a process. */
 export interface WorkerThread {
   postMessage(message: WorkerMessage, transfer?: readonly ArrayBuffer[]): void
   on(event: 'message', listener: (reply: WorkerReply) => void): unknown
@@ -32,7 +32,7 @@ interface Waiting {
   readonly stopListening: () => void
 }
 
-/** What policies in threads share. A thread that ends fails every call with `UNAVAILABLE`. */
+/** Shared part of policies in threads. A thread that ends fails every call with `UNAVAILABLE`. */
 export class ThreadPolicy implements Policy {
   readonly capabilities: PolicyCapabilities
   readonly #thread: WorkerThread
@@ -41,7 +41,7 @@ export class ThreadPolicy implements Policy {
   #version: number
   #ended: FulmarError | undefined
 
-  /** A policy over a thread that has no model yet. */
+  /** Creates a policy over a thread without a model. */
   constructor(thread: WorkerThread, version: number, capabilities: PolicyCapabilities = {}) {
     checkGiven('thread', thread)
     this.capabilities = capabilities
@@ -52,7 +52,7 @@ export class ThreadPolicy implements Policy {
     thread.on('exit', () => this.#end('its end'))
   }
 
-  /** The version of the weights that later requests have. */
+  /** Version of the weights of later requests. */
   get version(): number {
     return this.#version
   }
@@ -61,7 +61,7 @@ export class ThreadPolicy implements Policy {
   async generate(request: GenerateRequest): Promise<Completion> {
     checkGenerateRequest(request)
     const { signal, ...plain } = request
-    // A message shares shared memory: the thread gets ids of its own.
+    // A message would share shared memory: the thread gets its own copy of the ids.
     const own = { ...plain, promptIds: Uint32Array.from(plain.promptIds) }
     return await this.#call<Completion>(
       { kind: 'generate', request: own, isAborted: signal?.aborted === true },
@@ -77,13 +77,16 @@ export class ThreadPolicy implements Policy {
     return await this.#call<TokenScores>({ kind: 'score', request: own }, { signal })
   }
 
-  /** Ends the thread. Calls that wait fail with `CLOSED`. */
+  /** Terminates the thread. Waiting calls fail with `CLOSED`. */
   async close(): Promise<void> {
     this.#end(undefined)
     await this.#thread.terminate()
   }
 
-  /** Gives the thread another model, whole or not at all. @throws {FulmarError} `OUT_OF_RANGE` for a version; what the model says. */
+  /**
+   * Replaces the model of the thread atomically.
+   * @throws {FulmarError} `OUT_OF_RANGE` for a version; errors of the model.
+   */
   protected async load(source: unknown, version: number, transfer: readonly ArrayBuffer[]): Promise<void> {
     checkVersion(version)
     await this.#call({ kind: 'load', source }, { transfer })
@@ -99,7 +102,7 @@ export class ThreadPolicy implements Policy {
   ): Promise<T> {
     if (this.#ended) return Promise.reject(this.#ended)
     if (this.#waiting.size >= WORKER_CALLS_MAX) {
-      const rule = `calls that wait must be at most ${WORKER_CALLS_MAX}`
+      const rule = `waiting calls must be at most ${WORKER_CALLS_MAX}`
       return Promise.reject(new FulmarError('LIMIT_EXCEEDED', `${rule}: there are more`))
     }
     const id = this.#numCalls++
@@ -120,12 +123,12 @@ export class ThreadPolicy implements Policy {
     else waiting.reject(new FulmarError(reply.code, reply.message))
   }
 
-  /** Fails what waits and what comes; `got` is how the thread ended, if it did so by itself. */
+  /** Fails waiting and later calls; `got` is how the thread ended, if by itself. */
   #end(got: string | undefined, cause?: Error): void {
     if (this.#ended) return
     this.#ended =
       got === undefined
-        ? new FulmarError('CLOSED', 'the policy must be open: got a closed one')
+        ? new FulmarError('CLOSED', 'the policy must be open: it was closed')
         : new FulmarError('UNAVAILABLE', `the thread of the model must answer: got ${got}`, { cause })
     const waiting = [...this.#waiting.values()]
     this.#waiting.clear()
@@ -136,25 +139,27 @@ export class ThreadPolicy implements Policy {
   }
 }
 
-/** Refuses what is no version. */
+/** Rejects invalid versions. */
 export function checkVersion(version: number): void {
   if (!Number.isSafeInteger(version) || version < 0)
     throw new FulmarError('OUT_OF_RANGE', `version must be a non-negative safe integer: got ${version}`)
 }
 
-/** A thread that runs a file beside this one. */
+/** Starts a thread that runs a file of this folder. */
 export async function startThread(file: string, kind: string): Promise<WorkerThread> {
   try {
     const { Worker } = await import('node:worker_threads')
     return new Worker(new URL(`./${file}.js`, import.meta.url), { workerData: { kind } })
   } catch (cause) {
-    throw new FulmarError('UNAVAILABLE', 'worker threads must be there: they are absent', { cause })
+    throw new FulmarError('UNAVAILABLE', 'worker threads must be available: this platform has none', {
+      cause,
+    })
   }
 }
 
 /**
- * A process that runs a file beside this one, spoken to like a thread: for libraries that end the whole process when a thread that they
- * run in is ended.
+ * Starts a process that runs a file of this folder, with the interface of a thread: for libraries that end
+ * the whole process if their thread is terminated.
  */
 export async function startProcess(url: URL, kind: string): Promise<WorkerThread> {
   try {
@@ -165,7 +170,7 @@ export async function startProcess(url: URL, kind: string): Promise<WorkerThread
     const child = fork(fileURLToPath(url), [kind], { serialization: 'advanced' })
     const exited = new Promise((resolve) => child.once('exit', resolve))
     return {
-      // What cannot be sent any more is answered by the end of the process.
+      // A message that cannot be sent is answered by the end of the process.
       postMessage: (message) => void child.send(message, () => {}),
       on: (event: string, listener: (value: never) => void) =>
         child.on(event, (value: unknown) => listener(value as never)),
@@ -175,6 +180,6 @@ export async function startProcess(url: URL, kind: string): Promise<WorkerThread
       },
     }
   } catch (cause) {
-    throw new FulmarError('UNAVAILABLE', 'processes must be there: they are absent', { cause })
+    throw new FulmarError('UNAVAILABLE', 'processes must be available: this platform has none', { cause })
   }
 }

@@ -1,28 +1,31 @@
-/** What a model would have drawn in the places of tokens that are there. */
+/** Distributions of a model at the positions of given tokens. */
 
 import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import { drawToken } from '../objective/index.js'
 import type { Policy } from './policy.js'
 
-/** Sequences, one after another, and the places whose distributions are wanted. */
+/** Sequences, one after another, and a mask of the positions whose distributions are returned. */
 export interface DistributionRequest {
   /** Token ids. Shape `[T]`. */
   readonly ids: Uint32Array
   /** Sequence `s` has the tokens `offsets[s]..offsets[s + 1]`. Shape `[S + 1]`. */
   readonly offsets: Uint32Array
-  /** 1 where a distribution is wanted, else 0; 0 at each sequence's first token, which follows none. Shape `[T]`. */
+  /** 1 where a distribution is returned, else 0; 0 at the first token of each sequence. Shape `[T]`. */
   readonly mask: Uint8Array
 }
 
-/** A {@link Policy} whose model tells whole distributions: one in this process. */
+/** A {@link Policy} whose model returns whole distributions: one in this process. */
 export interface DistributionPolicy extends Policy {
-  /** @throws {FulmarError} `EMPTY` if no place is wanted; `LIMIT_EXCEEDED` for more than 2^26 numbers; as {@link Policy.score}. */
+  /**
+   * @throws {FulmarError} `EMPTY` if the mask is 0 everywhere; `LIMIT_EXCEEDED` for more than 2^26 numbers;
+   * as {@link Policy.score}.
+   */
   distribution(request: DistributionRequest): Promise<TokenDistribution>
 }
 
 /**
- * A categorical distribution over the vocabulary at each masked place of some sequences (temperature 1, no filter). What it tells of
- * tokens has their shape `[T]`; 0 where the mask is 0.
+ * A categorical distribution over the vocabulary at each masked position of some sequences (temperature 1, no
+ * filter). Results per token have shape `[T]`, 0 where the mask is 0.
  *
  * @example
  * ```ts
@@ -40,21 +43,22 @@ export interface DistributionPolicy extends Policy {
  * ```
  */
 export class TokenDistribution {
-  /** The tokens that stand there. Shape `[T]`. */
+  /** Tokens of the sequences. Shape `[T]`. */
   readonly ids: Uint32Array
-  /** Shape `[S + 1]`. */
+  /** Bounds of the sequences. Shape `[S + 1]`. */
   readonly offsets: Uint32Array
   /** 1 where there is a distribution. Shape `[T]`. */
   readonly mask: Uint8Array
-  /** Tokens of the model. */
+  /** Vocabulary size. */
   readonly vocabSize: number
   readonly #logProbs: Float32Array
-  /** The row of each place; -1 for none. */
+  /** Row of each position; -1 without one. */
   readonly #rowOf: Int32Array
 
   /**
-   * `logProbs` has a row for each masked place, in their order: shape `[N, V]`. All arrays are kept.
-   * @throws {FulmarError} `SHAPE_MISMATCH` if it does not, or the mask is not as long as the ids; `EMPTY` if no place is masked;
+   * `logProbs` has a row for each masked position, in order: shape `[N, V]`. All arrays are kept.
+   * @throws {FulmarError} `SHAPE_MISMATCH` for another shape, or a mask of another length than the ids;
+   * `EMPTY` if the mask is 0 everywhere;
    * `MALFORMED` for arrays of other types.
    */
   constructor(options: DistributionRequest & { readonly logProbs: Float32Array }) {
@@ -88,16 +92,20 @@ export class TokenDistribution {
     this.#logProbs = logProbs
   }
 
-  /** The log-probs of all tokens in place `at` of `[T]`: a view of `[V]`. @throws {FulmarError} `OUT_OF_RANGE` where the mask is 0. */
+  /**
+   * Returns the log-probs of all tokens at position `at` of `[T]`: a view of `[V]`.
+   * @throws {FulmarError} `OUT_OF_RANGE` where the mask is 0.
+   */
   logProbsAt(at: number): Float32Array {
     const row = this.#rowOf[at] ?? -1
-    if (row < 0) throw new FulmarError('OUT_OF_RANGE', `at must be a place whose mask is 1: got ${at}`)
+    if (row < 0) throw new FulmarError('OUT_OF_RANGE', `at must be a position with mask 1: got ${at}`)
     return this.#logProbs.subarray(row * this.vocabSize, (row + 1) * this.vocabSize)
   }
 
   /**
-   * The log-probs of `ids`, one in each place. A new array of `[T]`.
-   * @throws {FulmarError} `SHAPE_MISMATCH` for another number of ids; `OUT_OF_RANGE` for one that is not of the vocabulary.
+   * Returns the log-probs of `ids`, one for each position. A new array of `[T]`.
+   * @throws {FulmarError} `SHAPE_MISMATCH` for another number of ids; `OUT_OF_RANGE` for one outside the
+   * vocabulary.
    */
   logProb(ids: Uint32Array = this.ids): Float32Array {
     checkTypedArray('ids', ids, Uint32Array)
@@ -110,7 +118,7 @@ export class TokenDistribution {
     })
   }
 
-  /** The entropies in nats. A new array of `[T]`. Costs O(N V). */
+  /** Computes the entropies in nats. A new array of `[T]`. Costs O(N V). */
   entropy(): Float32Array {
     return this.#perPlace((logProbs) =>
       logProbs.reduce((sum, logProb) => (logProb > -200 ? sum - Math.exp(logProb) * logProb : sum), 0),
@@ -118,7 +126,8 @@ export class TokenDistribution {
   }
 
   /**
-   * Draws a token in each masked place, by seed and place alone; elsewhere the token that stands there. A new array of `[T]`.
+   * Draws a token at each masked position, by seed and position only; elsewhere keeps the given token. A new
+   * array of `[T]`.
    * @throws {FulmarError} `OUT_OF_RANGE` if the seed is not a non-negative safe integer.
    */
   sample(options: { readonly seed: number }): Uint32Array {

@@ -1,33 +1,34 @@
-/** Tokens as they come, and what they came to. */
+/** Streams of tokens with a final result. */
 
 import { onAbort } from '../async/index.js'
 import type { Completion, GenerateRequest, Policy } from './policy.js'
 
 /**
- * Parts of a result in the order in which they come. Who leaves the loop early stops what is under way; who does not iterate at all
- * gets the result all the same. Iterate it once.
+ * Parts of a result in order. Leaving the loop early stops the work; without iteration the result still
+ * arrives. Iterate it once.
  */
 export interface TokenStream<Part, Result> extends AsyncIterable<Part> {
-  /** What the parts make together. Rejects as the loop does. */
+  /** Final result of all parts. Rejects as the loop does. */
   readonly result: Promise<Result>
 }
 
-/** Sampled tokens, in their order, each array with one entry per token. */
+/** Sampled tokens in order, with one entry per token in each array. */
 export type CompletionPart = Pick<Completion, 'ids' | 'logProbs' | 'sampledLogProbs'>
 
-/** A {@link Policy} that can tell tokens as it samples them. */
+/** A {@link Policy} that can stream tokens. */
 export interface StreamingPolicy extends Policy {
   /**
-   * Samples one completion and tells its tokens as they come. A signal that fires, or a loop that is left, ends it with
-   * `finishReason: 'abort'` and the tokens that came.
-   * @throws {FulmarError} From the loop and from `result`, as {@link Policy.generate}; tokens that were told before stay true.
+   * Samples one completion and streams its tokens. A signal that fires, or a loop that is left, ends it with
+   * `finishReason: 'abort'` and the tokens so far.
+   * @throws {FulmarError} From the loop and from `result`, as {@link Policy.generate}; tokens already
+   * streamed stay valid.
    */
   stream(request: GenerateRequest): TokenStream<CompletionPart, Completion>
 }
 
 /**
- * The stream of what `run` gives to `push` and returns. Parts that nobody has taken yet wait in memory: `run` bounds their number.
- * The signal that `run` is given fires with `signal` and when the loop is left.
+ * Creates the stream of the parts that `run` pushes and the result that it returns. Unread parts wait in
+ * memory: `run` limits their number. The signal of `run` fires with `signal` and if the loop is left.
  */
 export function tokenStream<Part, Result>(
   signal: AbortSignal | undefined,
@@ -46,7 +47,7 @@ export function tokenStream<Part, Result>(
     ended = true
     wake()
   })
-  // Whoever iterates hears of a failure there, and need not ask for the result.
+  // The loop reports a failure, so `result` need not be read.
   result.catch(() => {})
   async function* iterate(): AsyncGenerator<Part, void, undefined> {
     try {

@@ -1,4 +1,4 @@
-/** What a server is asked before anything else. */
+/** First requests to a server: its model and its features. */
 
 import { FulmarError } from '../core/index.js'
 import type { AsyncVLLMOptions } from './async-vllm.js'
@@ -12,13 +12,14 @@ import {
 } from './vllm-protocol.js'
 import type { Servers } from './vllm-servers.js'
 
-/** The model of a server, and the most tokens of a sequence. */
+/** Model of a server, and the maximum number of tokens of a sequence. */
 export type ProbedModel = ServedModel & { readonly contextLength: number | undefined }
 
 /**
- * Asks which models there are, and draws a token to see ids and log-probs come back. It is drawn among the likeliest alone: a server that
- * tells what it drew from says 0, one that tells the model's own log-probs does not, unless the model is certain.
- * @throws {FulmarError} `INCOMPATIBLE` or `UNKNOWN_NAME` for what the server cannot; `UNAVAILABLE` if it does not answer.
+ * Lists the models, and draws a token to check its id and log-prob. It is drawn among the single most likely
+ * token: a server with processed log-probs then returns 0, one with raw log-probs does not, unless the model
+ * is certain.
+ * @throws {FulmarError} `INCOMPATIBLE` or `UNKNOWN_NAME` for a missing feature; `UNAVAILABLE` if it does not answer.
  */
 export async function probeServer(
   servers: Servers,

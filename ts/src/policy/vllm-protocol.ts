@@ -1,47 +1,50 @@
-/** What is said to a vLLM server and what it answers, with nothing of it believed unchecked. */
+/** Requests to a vLLM server and its answers, which are all validated. */
 
 import { describeValue, FulmarError } from '../core/index.js'
 import type { Completion, GenerateRequest, ScoreRequest } from './policy.js'
 import { givenRules, type RequestRule } from './request-rule.js'
 
-/** What log-probs a server tells: the model's own, or those of the distribution that was drawn from. */
+/** Kind of log-probs of a server: of the unmodified model, or of the sampling distribution. */
 export type LogProbsMode = 'raw' | 'processed'
 
-/** What is known of the server that answers. */
+/** Properties of the server. */
 export interface ServedModel {
-  /** The name that requests say. */
+  /** Model name in requests. */
   readonly model: string
-  /** Ids of the model, if known. */
+  /** Vocabulary size, if known. */
   readonly vocabSize: number | undefined
   readonly logProbsMode: LogProbsMode
 }
 
-/** A log-prob may be this far above 0 by rounding. */
+/** Tolerance by which a log-prob may exceed 0 through rounding. */
 const LOG_PROB_SLACK = 1e-3
-/** A server writes this number for a probability of 0, which no drawn token has. */
+/** Value that a server writes for a probability of 0, which a drawn token cannot have. */
 const LOG_PROB_OF_ZERO = -9999
-/** The deepest nesting of an answer: a completion has five levels, and a parser takes 60 bytes for each bracket. */
+/**
+ * Maximum nesting of an answer: a completion has five levels, and a parser takes 60 bytes for each bracket.
+ */
 export const ANSWER_DEPTH_MAX = 64
 
-/** The largest bias of a token that vLLM adds as it is; it clips others in silence. */
+/** Largest bias of a token that vLLM applies; it clips larger ones silently. */
 const LOGIT_BIAS_MAX = 100
 
 /**
- * The rules of a request as vLLM's `logit_bias`, by id; without entries where there is nothing to say. Of those beyond vLLM's own it can
- * draw by the biases of single ids alone: `bad_words` are texts there, which it also bans behind a space.
+ * Returns the rules of a request as vLLM's `logit_bias`, by id; empty without rules. Of the rules without a
+ * vLLM field, only biases of single ids are supported: vLLM's `bad_words` are texts, which it also bans after
+ * a space.
  * @throws {FulmarError} `UNAVAILABLE` for a rule that vLLM cannot draw by, naming it.
  */
 export function logitBiasOf(rule: RequestRule): Readonly<Record<string, number>> {
   const other = givenRules(rule).find((name) => name !== 'sequenceBias')
   if (other !== undefined) {
-    const detail = `${other} must not be given to vLLM, which cannot draw by it: got ${describeValue(rule[other])}`
+    const detail = `${other} must not be given to vLLM, which does not support it: got ${describeValue(rule[other])}`
     throw new FulmarError('UNAVAILABLE', detail)
   }
   const biases: Record<string, number> = {}
   for (const [at, [[id, ...more], bias]] of (rule.sequenceBias ?? []).entries()) {
     const name = `sequenceBias[${at}]`
     if (more.length > 0) {
-      const detail = `${name} must have one id for vLLM, which has no biases of sequences: got ${more.length + 1} ids`
+      const detail = `${name} must have one id for vLLM, which does not support biases of sequences: got ${more.length + 1} ids`
       throw new FulmarError('UNAVAILABLE', detail)
     }
     const sum = (biases[String(id)] ?? 0) + bias
@@ -55,8 +58,8 @@ export function logitBiasOf(rule: RequestRule): Readonly<Record<string, number>>
 }
 
 /**
- * The body that asks for a completion: ids in, ids out, and every sampling field said, so that no default of the server counts. `wireId` names
- * the attempt, and comes back with the answer.
+ * Builds the body of a request for a completion: token ids in and out, with every sampling field set, so that
+ * no default of the server applies. `wireId` identifies the attempt, and comes back with the answer.
  */
 export function completionBody(
   wireId: string,
@@ -83,9 +86,9 @@ export function completionBody(
     logit_bias: logitBiasOf(request),
     stop_token_ids: stopIds,
     stop: stopStrings,
-    // Ids stay as drawn, and the text is what they say.
+    // Text and ids stay consistent, without detokenization rules.
     include_stop_str_in_output: true,
-    // The model's own end of sequence stops nothing that the request does not name.
+    // Only stop ids of the request end the completion, not the model's own end of sequence.
     ignore_eos: true,
     logprobs: 0,
     return_token_ids: true,
@@ -95,7 +98,10 @@ export function completionBody(
   })
 }
 
-/** The body that asks for the log-probs of a sequence; the token that must be drawn is thrown away. */
+/**
+ * Builds the body of a request for the log-probs of a sequence; the one drawn token, which is required, is
+ * ignored.
+ */
 export function scoreBody(wireId: string, { ids }: ScoreRequest, { model }: ServedModel): string {
   return JSON.stringify({
     model,
@@ -110,13 +116,14 @@ export function scoreBody(wireId: string, { ids }: ScoreRequest, { model }: Serv
   })
 }
 
-/** A completion without what the caller knows of versions. */
+/** A completion without its policy versions. */
 export type ServedCompletion = Omit<Completion, 'minPolicyVersion' | 'maxPolicyVersion'>
 
 /**
- * The completion that an answer holds.
- * @throws {FulmarError} `MALFORMED` for an answer that is cut off, belongs to another request, or cannot be true: ids that are none or not
- * of the model, another number of log-probs, log-probs that are missing, above 0 or of probability 0, an end without a reason.
+ * Reads a completion from an answer.
+ * @throws {FulmarError} `MALFORMED` for an answer that is cut off, belongs to another request, or is
+ * inconsistent: invalid ids, another number of log-probs, log-probs that are missing, above 0 or of
+ * probability 0, or an end without a reason.
  */
 export function readCompletion(
   text: string,
@@ -137,7 +144,8 @@ export function readCompletion(
 }
 
 /**
- * The log-probs of a sequence's tokens; NaN for the first and where the server knows none. Shape `[T]`.
+ * Reads the log-probs of a sequence's tokens; NaN for the first and where the server returned none. Shape
+ * `[T]`.
  * @throws {FulmarError} `MALFORMED` as {@link readCompletion}.
  */
 export function readScores(text: string, wireId: string, { ids }: ScoreRequest): Float32Array {
@@ -152,8 +160,8 @@ export function readScores(text: string, wireId: string, { ids }: ScoreRequest):
 }
 
 /**
- * The object that a text holds.
- * @throws {FulmarError} `MALFORMED` if it holds none; `LIMIT_EXCEEDED` if it is nested deeper than 64.
+ * Parses a text as an object.
+ * @throws {FulmarError} `MALFORMED` if it is not one; `LIMIT_EXCEEDED` if it is nested deeper than 64.
  */
 export function readObject(text: string): Readonly<Record<string, unknown>> {
   checkDepth(text)
@@ -161,11 +169,13 @@ export function readObject(text: string): Readonly<Record<string, unknown>> {
     return field(JSON.parse(text), 'an answer')
   } catch (error) {
     if (error instanceof FulmarError) throw error
-    throw new FulmarError('MALFORMED', 'an answer must be whole JSON: got what is none', { cause: error })
+    throw new FulmarError('MALFORMED', 'an answer must be complete JSON: it could not be parsed', {
+      cause: error,
+    })
   }
 }
 
-/** Counts brackets outside of strings, before a parser builds anything from them. */
+/** Counts brackets outside of strings, before the text is parsed. */
 function checkDepth(text: string): void {
   let depth = 0
   let isString = false
@@ -197,13 +207,16 @@ function readChoice(text: string, wireId: string, promptIds: Uint32Array): Reado
   return choice
 }
 
-/** A server that keeps the request's id puts it behind a prefix of its own; one that does not is told by the prompt's ids alone. */
+/**
+ * A server that keeps the request's id adds a prefix; for one that replaces it, only the prompt's ids
+ * identify the answer.
+ */
 export function checkId(id: unknown, wireId: string): void {
   if (typeof id === 'string' && id.startsWith(ID_PREFIX) && isOurs(id) && id !== ID_PREFIX + wireId)
     throw lie(`id must be that of the request (${wireId})`, id)
 }
 
-/** Refuses the answer to another prompt. */
+/** Rejects the answer to another prompt. */
 export function checkEcho(
   { prompt_token_ids: echoed }: Readonly<Record<string, unknown>>,
   promptIds: Uint32Array,
@@ -217,12 +230,12 @@ export function checkEcho(
 
 const ID_PREFIX = 'cmpl-'
 
-/** Whether an id is not one that the server made up: 32 digits of a UUID. */
+/** Returns true unless the server generated the id: 32 digits of a UUID. */
 function isOurs(id: string): boolean {
   return !/^cmpl-[0-9a-f]{32}$/.test(id)
 }
 
-/** Ids of the model. */
+/** Reads ids of the model. */
 export function readIds(value: unknown, name: string, vocabSize: number = 2 ** 32): Uint32Array {
   if (!Array.isArray(value)) throw lie(`${name} must be a list`, value)
   const wrong = value.find((id) => !(Number.isInteger(id) && id >= 0 && id < vocabSize))
@@ -230,7 +243,7 @@ export function readIds(value: unknown, name: string, vocabSize: number = 2 ** 3
   return Uint32Array.from(value)
 }
 
-/** The log-probs of `count` tokens. */
+/** Reads the log-probs of `count` tokens. */
 export function readLogProbs(choice: Readonly<Record<string, unknown>>, count: number): Float32Array {
   const told = field(choice.logprobs, 'logprobs').token_logprobs
   if (!Array.isArray(told) || told.length !== count)
@@ -243,13 +256,13 @@ export function readLogProbs(choice: Readonly<Record<string, unknown>>, count: n
 }
 
 function readLogProb(value: unknown): number {
-  // A server that has no number says null: it is missing, which is not a probability of 1.
+  // A server writes null for a missing number, which is not a probability of 1.
   if (value === null) return Number.NaN
   if (typeof value === 'number' && value <= LOG_PROB_SLACK) return Math.min(value, 0)
   throw lie('log-probs must not be above 0', value)
 }
 
-/** How a completion ended, as far as its tokens can show it: that a stop string is in them is the server's word. */
+/** Reads the end of a completion and checks it against its tokens, except for stop strings. */
 export function readEnd(
   { finish_reason: reason, stop_reason: cause }: Readonly<Record<string, unknown>>,
   ids: Uint32Array,
@@ -269,7 +282,7 @@ export function readEnd(
   throw lie(`finish_reason must be what ${ids.length} tokens of ${maxTokens} show`, reason)
 }
 
-/** Both kinds of log-probs where what was told says both, else NaN for the other. */
+/** Returns both kinds of log-probs if they are the same, else NaN for the other kind. */
 export function bothKinds(
   told: Float32Array,
   request: GenerateRequest,
@@ -278,14 +291,14 @@ export function bothKinds(
   if (isPlain(request)) return { logProbs: told, sampledLogProbs: told.slice() }
   const unknown = new Float32Array(told.length).fill(Number.NaN)
   if (mode === 'processed') return { logProbs: unknown, sampledLogProbs: told }
-  // At temperature 0 there is nothing to draw: the token has all the probability.
+  // At temperature 0 the token has probability 1.
   return {
     logProbs: told,
     sampledLogProbs: request.temperature === 0 ? new Float32Array(told.length) : unknown,
   }
 }
 
-/** Whether the model's distribution is drawn from as it is. */
+/** Returns true if the sampling distribution is the unmodified one. */
 function isPlain(request: GenerateRequest): boolean {
   const { temperature = 1, topK = 0, topP = 1, minP = 0 } = request
   const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0 } = request
@@ -300,14 +313,14 @@ function isPlain(request: GenerateRequest): boolean {
   )
 }
 
-/** The object that `name` is. */
+/** Returns `value` as an object; `name` is for messages. */
 export function field(value: unknown, name: string): Readonly<Record<string, unknown>> {
   if (typeof value === 'object' && value !== null && !Array.isArray(value))
     return value as Record<string, unknown>
   throw lie(`${name} must be an object`, value)
 }
 
-/** That an answer cannot be true. */
+/** Error of an inconsistent answer. */
 export function lie(rule: string, got: unknown): FulmarError {
   return new FulmarError('MALFORMED', `the answer's ${rule}: got ${describeValue(got)}`)
 }

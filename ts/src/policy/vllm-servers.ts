@@ -1,4 +1,7 @@
-/** Servers that may fail, and requests that must not: routing, retries, deadlines, and servers taken out for a while. */
+/**
+ * Fault-tolerant requests to several servers: routing, retries, deadlines, and servers that are taken out for
+ * a while.
+ */
 
 import { bounded, type CallContext } from '../async/index.js'
 import { FulmarError, messageOf } from '../core/index.js'
@@ -8,7 +11,7 @@ import { Gate } from './gate.js'
 import { type Reservation, Router, type RouterOptions } from './router.js'
 import { readObject } from './vllm-protocol.js'
 
-/** How servers are asked; every field is checked and there. */
+/** Options of requests; every field is checked and set. */
 export interface ServersConfig {
   readonly urls: readonly string[]
   readonly headers: Readonly<Record<string, string>>
@@ -22,34 +25,34 @@ export interface ServersConfig {
   readonly backoffMs: number
 }
 
-/** One request of any server. */
+/** A request to any server. */
 export interface ServerRequest<T> {
-  /** Decides how long a retry waits, so that retries of many requests do not come together. */
+  /** Key of the retry delays, so that retries of many requests spread. */
   readonly requestId: string
   readonly sessionId?: string | undefined
   readonly signal?: AbortSignal | undefined
-  /** What it adds to a server's load. */
+  /** Load that it adds to a server. */
   readonly cost: number
   readonly path: string
-  /** What is sent by the attempt of that id. */
+  /** Builds the body of the attempt with that id. */
   readonly body: (wireId: string) => string
-  /** @throws {FulmarError} `MALFORMED` for an answer that cannot be true; it is asked for again. */
+  /** Reads an answer. @throws {FulmarError} `MALFORMED` for an inconsistent answer, which is retried. */
   readonly read: (text: string, wireId: string) => T
-  /** Reads the answer of one attempt while it comes, instead of `read`. */
+  /** Reads the answer of one attempt as a stream, instead of `read`. */
   readonly makeReader?: (wireId: string) => StreamReader<T>
 }
 
-/** Reads an answer in parts. */
+/** Reads a streamed answer. */
 export interface StreamReader<T> {
-  /** Takes the next part; `false` once no more is wanted. */
+  /** Reads the next part; `false` once no more is needed. */
   push(text: string): boolean
-  /** What came. @throws {FulmarError} As {@link ServerRequest.read}. */
+  /** Returns the result. @throws {FulmarError} As {@link ServerRequest.read}. */
   end(): T
-  /** Whether somebody has had some of it: then a failure is final. */
+  /** True if a part was passed on: a failure is then final. */
   readonly hasGiven: boolean
 }
 
-/** What one attempt sends, and how its answer is read. */
+/** Request and reader of one attempt. */
 interface Sent<T> {
   readonly method: 'GET' | 'POST'
   readonly path: string
@@ -58,26 +61,26 @@ interface Sent<T> {
   readonly reader?: StreamReader<T> | undefined
 }
 
-/** An answer, and which weights the server had when it was asked and when it answered. */
+/** An answer, and the policy versions of the server at the request and at the answer. */
 export interface ServerAnswer<T> {
   readonly value: T
   readonly minVersion: number
   readonly maxVersion: number
 }
 
-/** How often servers were asked, and what became of it. */
+/** Counts of requests, retries and failures. */
 export interface ServerStats {
-  /** Requests that were sent, retries counted. */
+  /** Number of sent requests, including retries. */
   readonly numAttempts: number
-  /** Attempts without an answer: refused, reset, cut off. */
+  /** Number of attempts without an answer: refused, reset, cut off. */
   readonly numUnreachable: number
-  /** Attempts that were answered with 408, 429 or 5xx. */
+  /** Number of attempts that were answered with 408, 429 or 5xx. */
   readonly numRefused: number
-  /** Attempts whose answer could not be true. */
+  /** Number of attempts with an inconsistent answer. */
   readonly numMalformed: number
-  /** Attempts that took too long. */
+  /** Number of attempts that timed out. */
   readonly numTimeouts: number
-  /** Times that a server was taken out after failing again and again. */
+  /** Number of times that a server was taken out after repeated failures. */
   readonly numTakenOut: number
 }
 
@@ -92,11 +95,11 @@ type Failure = { readonly error: FulmarError; readonly retries: boolean; readonl
 type Outcome<T> = { readonly value: T } | Failure | 'aborted'
 
 const BACKOFF_MS_MAX = 10_000
-/** So many failures in a row take a server out, for so long. */
+/** Number of consecutive failures that takes a server out, and for how long. */
 const FAILURES_MAX = 8
 const OUT_MS = 5_000
 
-/** The servers of one model. */
+/** Servers of one model. */
 export class Servers {
   readonly router: Router
   readonly #servers: readonly Server[]
@@ -126,18 +129,23 @@ export class Servers {
     return { ...this.#stats }
   }
 
-  /** A name that no other attempt has, of this or of another client: a server may still be busy with the attempt before. */
+  /**
+   * Id that no other attempt of this or another client has: a server may still be busy with the previous
+   * attempt.
+   */
   wireId(requestId: string): string {
     this.#numWireIds += 1
     return `${requestId}-${this.#nonce}-${this.#numWireIds}`
   }
 
-  /** The version of each server's weights. */
+  /** Policy version of each server. */
   get versions(): readonly number[] {
     return this.#servers.map(({ version }) => version)
   }
 
-  /** Asks one of the servers until there is an answer; `undefined` if the signal fires first. */
+  /**
+   * Sends the request to one of the servers until there is an answer; `undefined` if the signal fires first.
+   */
   async request<T>(request: ServerRequest<T>): Promise<ServerAnswer<T> | undefined> {
     const { clock, timeoutMs } = this.#config
     const endMs = clock.nowMs() + timeoutMs
@@ -153,7 +161,7 @@ export class Servers {
     }
   }
 
-  /** Asks one server, at most `maxAttempts` times where that may help: for what is the same done once or twice. */
+  /** Sends an idempotent request to one server, with at most `maxAttempts` attempts. */
   async control(
     target: number,
     method: 'GET' | 'POST',
@@ -175,13 +183,13 @@ export class Servers {
     }
   }
 
-  /** Notes that a server has other weights. */
+  /** Records the new policy version of a server. */
   setVersion(target: number, version: number): void {
     const server = this.#servers[target]
     if (server) server.version = version
   }
 
-  /** Takes a server out for good: nobody knows its weights. */
+  /** Takes a server out permanently, as its weights are unknown. */
   quarantine(target: number): void {
     const server = this.#servers[target]
     if (server) server.quarantined = true
@@ -203,7 +211,7 @@ export class Servers {
       const failure = reservation
         ? await this.#once(reservation, request, endMs)
         : {
-            error: new FulmarError('UNAVAILABLE', 'a server must serve: all are taken out or closed'),
+            error: new FulmarError('UNAVAILABLE', 'a server must be available: all are taken out or closed'),
             retries: true,
           }
       if (failure === 'aborted') return undefined
@@ -285,7 +293,7 @@ export class Servers {
     return 'error' in outcome && reader?.hasGiven ? { ...outcome, retries: false } : outcome
   }
 
-  /** Sends a request; a good answer goes to the reader while it comes, if there is one. */
+  /** Sends a request; a streaming reader gets a good answer as it arrives. */
   async #send(request: HttpRequest, reader: StreamReader<unknown> | undefined): Promise<HttpResponse> {
     const { client } = this.#config
     if (reader === undefined) return await client.send(request)
@@ -293,7 +301,7 @@ export class Servers {
     const isGood = told.status >= 200 && told.status < 300
     let text = ''
     for await (const part of body) {
-      // Nobody waits for a part that comes late.
+      // A late part has no reader.
       if (request.signal?.aborted) break
       if (!isGood) text += part
       else if (!reader.push(part)) break
@@ -333,7 +341,7 @@ export class Servers {
     }
   }
 
-  /** A server that fails again and again rests; one that answers is as new. */
+  /** Takes out a server that fails repeatedly; a success resets its count. */
   #note(target: number, server: Server, failed: boolean): void {
     server.numFailures = failed ? server.numFailures + 1 : 0
     if (server.numFailures < FAILURES_MAX || !this.router.serving[target]) return
@@ -372,7 +380,7 @@ export class Servers {
   }
 }
 
-/** A number in [0, 1) that a text decides (FNV-1a): retries of many requests spread, and a run can be repeated. */
+/** Hashes a text to a number in [0, 1) (FNV-1a): retries of many requests spread, and a run is repeatable. */
 function share(text: string): number {
   let hash = 0x811c9dc5
   for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193)
@@ -387,10 +395,10 @@ function late(timeoutMs: number, cause?: FulmarError): FulmarError {
 }
 
 function closed(): FulmarError {
-  return new FulmarError('CLOSED', 'AsyncVLLM must be open: got a closed one')
+  return new FulmarError('CLOSED', 'AsyncVLLM must be open: it was closed')
 }
 
-/** What a server that refuses a request for good says, under a code of ours. */
+/** Returns the error of a permanent refusal, under one of our codes. */
 function refusal(status: number, reason: string): FulmarError {
   const code = /context length|max_model_len|longer than/i.test(reason)
     ? 'LIMIT_EXCEEDED'
@@ -401,10 +409,10 @@ function refusal(status: number, reason: string): FulmarError {
         : status === 404
           ? 'UNKNOWN_NAME'
           : 'INCOMPATIBLE'
-  return new FulmarError(code, `the server must take the request: got ${status} ${reason}`)
+  return new FulmarError(code, `the server must accept the request: got ${status} ${reason}`)
 }
 
-/** What a server says is wrong, in the forms that vLLM has had, cut short. */
+/** Returns the reason in an error answer, in the forms of vLLM's versions, shortened. */
 function reasonOf(text: string): string {
   try {
     const answer = readObject(text)
@@ -412,7 +420,7 @@ function reasonOf(text: string): string {
     const { message } = inner as { readonly message?: unknown }
     if (typeof message === 'string') return message.slice(0, REASON_LENGTH_MAX)
   } catch {
-    // No JSON: the text itself is the reason.
+    // Not JSON: the text itself is the reason.
   }
   return text.slice(0, REASON_LENGTH_MAX)
 }

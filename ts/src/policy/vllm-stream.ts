@@ -1,4 +1,4 @@
-/** A completion that a vLLM server tells token by token: server-sent events, checked like an answer that comes whole. */
+/** Streamed completion of a vLLM server: server-sent events, validated like a complete answer. */
 
 import { FulmarError } from '../core/index.js'
 import type { GenerateRequest } from './policy.js'
@@ -17,11 +17,11 @@ import {
   type ServedModel,
 } from './vllm-protocol.js'
 
-/** Most characters of one event. */
+/** Maximum number of characters of one event. */
 export const EVENT_CHARS_MAX = 1024 * 1024
 
 /**
- * Puts text together into the data of server-sent events. Fields other than `data`, and comments, say nothing here.
+ * Assembles text into the data of server-sent events. Ignores comments and fields other than `data`.
  * @throws {FulmarError} `LIMIT_EXCEEDED` for an event of more than 1,048,576 characters.
  */
 export class EventReader {
@@ -29,16 +29,16 @@ export class EventReader {
   #data: string[] = []
   #numChars = 0
 
-  /** The events that `text` ends. */
+  /** Returns the events that `text` completes. */
   push(text: string): string[] {
     const events: string[] = []
     if (!/[\r\n]/.test(text) && !this.#rest.endsWith('\r')) {
-      // Each part is looked at once, however many a long line comes in.
+      // Each part is scanned once, even if a long line arrives in many.
       this.#rest += text
       this.#check(this.#rest.length)
       return events
     }
-    // A carriage return at the end may be half of a line's end.
+    // A final carriage return may be half of a line end.
     const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/)
     this.#rest = lines.pop() ?? ''
     for (const line of lines) {
@@ -63,16 +63,16 @@ export class EventReader {
   }
 }
 
-/** What a {@link CompletionReader} reads for. */
+/** Options of a {@link CompletionReader}. */
 export interface CompletionReaderOptions {
   readonly wireId: string
   readonly request: GenerateRequest
   readonly served: ServedModel
-  /** Takes tokens as soon as they are checked. */
+  /** Receives tokens as soon as they are checked. */
   readonly onPart: (part: CompletionPart) => void
 }
 
-/** Reads one streamed answer, and believes of it what could be true. */
+/** Reads and validates one streamed answer. */
 export class CompletionReader {
   readonly #options: CompletionReaderOptions
   readonly #events = new EventReader()
@@ -86,17 +86,17 @@ export class CompletionReader {
     this.#options = options
   }
 
-  /** Whether tokens were handed on: the answer cannot be asked for again then. */
+  /** True if tokens were passed on: the request can then no longer be retried. */
   get hasGiven(): boolean {
     return this.#ids.length > 0
   }
 
-  /** The tokens that came and could be true. */
+  /** Valid tokens so far. */
   get soFar(): CompletionPart {
     return this.#partOf(Uint32Array.from(this.#ids), Float32Array.from(this.#told))
   }
 
-  /** Takes more of the answer; `false` once it is over, or not to be believed. */
+  /** Reads more of the answer; `false` once it is complete or invalid. */
   push(text: string): boolean {
     try {
       for (const data of this.#events.push(text)) {
@@ -110,7 +110,10 @@ export class CompletionReader {
     }
   }
 
-  /** The completion. @throws {FulmarError} As `readCompletion`; `UNAVAILABLE` if the server says that it failed. */
+  /**
+   * Returns the completion.
+   * @throws {FulmarError} As `readCompletion`; `UNAVAILABLE` if the server reports a failure.
+   */
   end(): ServedCompletion {
     const { request } = this.#options
     if (this.#error !== undefined) throw this.#error
@@ -140,7 +143,7 @@ export class CompletionReader {
     if (ids.length > 0) onPart(this.#partOf(ids, told))
   }
 
-  /** No token may follow the end, and none what ends it. */
+  /** Rejects tokens after the end and after a stop token. */
   #checkOrder(ids: Uint32Array): void {
     const { maxTokens, stopIds } = this.#options.request
     const all = [...this.#ids.slice(-1), ...ids]
@@ -160,5 +163,5 @@ export class CompletionReader {
 function failure(error: unknown): FulmarError {
   const { message } = (typeof error === 'object' ? error : {}) as { readonly message?: unknown }
   const said = (typeof message === 'string' ? message : JSON.stringify(error)).slice(0, 500)
-  return new FulmarError('UNAVAILABLE', `the server must go on to the end: got ${said}`)
+  return new FulmarError('UNAVAILABLE', `the server must complete the stream: got ${said}`)
 }

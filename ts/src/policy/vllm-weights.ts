@@ -1,35 +1,41 @@
-/** Other weights for servers that run: vLLM's phases as one transaction. */
+/** Weight updates of running servers: vLLM's phases as one transaction. */
 
 import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 import type { Servers } from './vllm-servers.js'
 
-/** What {@link AsyncVLLM.updateWeights} is told. */
+/** Options of {@link AsyncVLLM.updateWeights}. */
 export interface WeightUpdate {
-  /** What the new weights count as. */
+  /** Policy version of the new weights. */
   readonly version: number
-  /** What `/update_weights` is told as `update_info`: names, dtypes, shapes, packing, as the servers' weight backend wants them. */
+  /**
+   * Body of `/update_weights`, `update_info`: names, dtypes, shapes, packing, in the form of the servers'
+   * weight backend.
+   */
   readonly updateInfo: Readonly<Record<string, unknown>>
-  /** What `/start_weight_update` is told. @default nothing */
+  /** Body of `/start_weight_update`. @default none */
   readonly startInfo?: Readonly<Record<string, unknown>>
-  /** Sends the weights themselves, such as a broadcast; runs beside the servers' call that receives them. @default nothing is sent */
+  /**
+   * Sends the weights, such as a broadcast; runs concurrently with the call that receives them.
+   * @default nothing is sent
+   */
   readonly transfer?: () => Promise<void>
   /**
-   * What becomes of requests in flight: `wait` lets them end, `keep` goes on with them under the new weights, `abort` ends them with
-   * what they have.
+   * Treatment of requests in flight: `wait` lets them finish, `keep` continues them under the new weights,
+   * `abort` ends them with the tokens so far.
    * @default 'wait'
    */
   readonly mode?: 'wait' | 'keep' | 'abort'
 }
 
-/** How the update of one server ended. */
+/** Outcome of the update of one server. */
 export type WeightUpdateResult =
   | { readonly target: number; readonly ok: true }
   | { readonly target: number; readonly ok: false; readonly phase: WeightPhase; readonly error: FulmarError }
 
-/** The phases, in order. */
+/** Phases, in order. */
 export type WeightPhase = 'pause' | 'start' | 'update' | 'finish' | 'reset' | 'resume'
 
-/** Does what {@link AsyncVLLM.updateWeights} says. */
+/** Implements {@link AsyncVLLM.updateWeights}. */
 export async function updateServers(servers: Servers, update: WeightUpdate): Promise<WeightUpdateResult[]> {
   checkKnownKeys('update', update, ['version', 'updateInfo', 'startInfo', 'transfer', 'mode'])
   const { version, updateInfo, startInfo = {}, transfer = async () => {}, mode = 'wait' } = update
@@ -40,7 +46,7 @@ export async function updateServers(servers: Servers, update: WeightUpdate): Pro
   const phase = async (name: WeightPhase, path: string, body: object | undefined, all: readonly number[]) => {
     const calls = all.map(async (target) => {
       try {
-        // Weights that were half received cannot be received again: their sender has sent them.
+        // A partial transfer cannot be repeated: the sender has already sent the weights.
         await servers.control(target, 'POST', path, { body, ...(name === 'update' && { maxAttempts: 1 }) })
       } catch (error) {
         const known = error instanceof FulmarError ? error : new FulmarError('UNAVAILABLE', messageOf(error))
@@ -63,7 +69,7 @@ export async function updateServers(servers: Servers, update: WeightUpdate): Pro
     await phase('reset', '/reset_prefix_cache', undefined, left())
     for (const target of left()) servers.setVersion(target, version)
   } finally {
-    // After a transfer that broke off, nobody knows what any server holds.
+    // After an interrupted transfer the weights of all servers are unknown.
     for (const target of sent ? failed.keys() : targets) servers.quarantine(target)
     await phase('resume', '/resume', undefined, targets)
     for (const target of failed.keys()) servers.quarantine(target)
@@ -73,5 +79,8 @@ export async function updateServers(servers: Servers, update: WeightUpdate): Pro
   const said = [...failed.values()]
     .map((one) => (one.ok ? '' : `${one.phase}: ${one.error.message}`))
     .join('; ')
-  throw new FulmarError('UNAVAILABLE', `a server must take the weights: got ${said || 'none that serves'}`)
+  throw new FulmarError(
+    'UNAVAILABLE',
+    `a server must accept the weights: got ${said || 'no available server'}`,
+  )
 }

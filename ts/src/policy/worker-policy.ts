@@ -1,4 +1,4 @@
-/** A policy whose decoder lives in a worker thread. */
+/** Policy over a decoder in a worker thread. */
 
 import { checkGiven, checkKnownKeys } from '../core/index.js'
 import type { Decoder } from '../model/index.js'
@@ -9,20 +9,23 @@ import { checkVersion, startThread, ThreadPolicy, type WorkerThread } from './th
 /** Options of {@link WorkerPolicy.launch}. */
 export interface WorkerPolicyOptions {
   /**
-   * What the weights count as.
+   * Initial policy version of the weights.
    * @default 0
    */
   readonly version?: number
-  /** Makes text of ids in the thread, which gets a copy. @default none: stop strings are refused */
+  /** Decodes ids in the thread, which gets a copy. @default none: stop strings are rejected */
   readonly tokenizer?: NativeTokenizer
-  /** The thread, which runs this package's `policy-worker.js` with `workerData: { kind: 'fulmar-decoder' }`. @default a new one */
+  /**
+   * Thread that runs this package's `policy-worker.js` with `workerData: { kind: 'fulmar-decoder' }`.
+   * @default a new one
+   */
   readonly thread?: WorkerThread
 }
 
 /**
- * A {@link Policy} over a decoder in a worker thread of its own: nothing that it does holds up this thread's event loop. Other weights come
- * as a whole or not at all: requests that run end with those that they began with, later ones have the new. A thread that ends fails
- * every call with `UNAVAILABLE`. Close it when it is done.
+ * A {@link Policy} over a decoder in a worker thread, which does not block this thread's event loop. Weights
+ * are replaced atomically: requests in flight finish with the old ones, later ones use the new. A thread that
+ * ends fails every call with `UNAVAILABLE`. Close it after use.
  *
  * @example
  * ```ts
@@ -41,8 +44,10 @@ export interface WorkerPolicyOptions {
  */
 export class WorkerPolicy extends ThreadPolicy {
   /**
-   * Starts a thread with a copy of a decoder's weights, or with the model of a folder as `Decoder.fromFolder` reads it.
-   * @throws {FulmarError} What the model says; `UNAVAILABLE` if the thread cannot start, or there are none on this platform.
+   * Starts a thread with a copy of a decoder's weights, or with the model of a folder as `Decoder.fromFolder`
+   * reads it.
+   * @throws {FulmarError} Errors of the model; `UNAVAILABLE` if the thread cannot start, or the platform has
+   * no threads.
    */
   static async launch(model: Decoder | string, options: WorkerPolicyOptions = {}): Promise<WorkerPolicy> {
     checkKnownKeys('options', options, ['version', 'tokenizer', 'thread'])
@@ -63,9 +68,9 @@ export class WorkerPolicy extends ThreadPolicy {
   }
 
   /**
-   * Gives the thread other weights, whole or not at all. `model` is copied; it may be trained on meanwhile only after this has resolved.
-   * @throws {FulmarError} `OUT_OF_RANGE` for a version that is no non-negative safe integer; what the model says; the weights before it
-   * stay then.
+   * Replaces the weights of the thread atomically. `model` is copied; train it only after this has resolved.
+   * @throws {FulmarError} `OUT_OF_RANGE` for a version that is not a non-negative safe integer; errors of the
+   * model; the old weights then stay.
    */
   async pushWeights(model: Decoder | string, options: { readonly version: number }): Promise<void> {
     checkKnownKeys('options', options, ['version'], ['version'])

@@ -1,51 +1,51 @@
-/** The reward of a task with one right answer: 1 for it, 0.1 for any other answer, 0 for none. */
+/** Reward of a task with one right answer: 1 for it, 0.1 for any other answer, 0 without one. */
 
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import { extractTags } from './tags.js'
 import { checkRewardText } from './text.js'
 
-/** Options that all parsers of answers share. */
+/** Shared options of parsers of answers. */
 export interface AnswerRewardOptions {
   /**
-   * The text of the token that ends a response; one at the end of a response is taken off, and one `<|im_end|>` too.
+   * Text of the end token; it is removed from the end of a response, and so is `<|im_end|>`.
    * @default none
    */
   readonly eosToken?: string
   /**
-   * Whether an answer ends the episode.
+   * If true, an answer ends the episode.
    * @default true
    */
   readonly setDoneIfAnswer?: boolean
   /**
-   * The reward of an answer that is wrong.
+   * Reward of a wrong answer.
    * @default 0.1
    */
   readonly formatReward?: number
   /**
-   * The reward of the right answer.
+   * Reward of the right answer.
    * @default 1
    */
   readonly correctReward?: number
   /**
-   * Which `<answer>` counts where there are several.
+   * The `<answer>` that counts if there are several.
    * @default 'first'
    */
   readonly block?: 'first' | 'last'
 }
 
-/** What a response is worth, and why. */
+/** Score of a response, in parts. */
 export interface AnswerReward {
   /** 1 if there is an answer, else 0. */
   readonly rewardAnswer: number
   /** 1 if there is a thought, else 0. */
   readonly rewardThink: number
-  /** The same as `reward`. */
+  /** Same as `reward`. */
   readonly rewardRight: number
   /** `correctReward`, `formatReward` or 0. */
   readonly reward: number
-  /** Whether the answer is right. */
+  /** True if the answer is right. */
   readonly success: boolean
-  /** Whether the episode is over: there is an answer, and `setDoneIfAnswer`. */
+  /** True if the episode is over: there is an answer, and `setDoneIfAnswer`. */
   readonly done: boolean
 }
 
@@ -65,17 +65,17 @@ export interface AnswerReward {
  */
 export interface AnswerRewardParser {
   /**
-   * Scores what the policy wrote in its turn, never the prompt before it, against the `answer` of the dataset.
+   * Scores the policy's response, without the prompt, against the `answer` of the dataset.
    * @throws {FulmarError} `MALFORMED` if no right answer can be read from `answer`; `LIMIT_EXCEEDED` if a text is longer
    * than 1,048,576 characters.
    */
   score(response: string, answer: string): AnswerReward
 }
 
-/** The options that are known here; a parser adds its own. */
+/** Shared options; a parser adds its own. */
 const ANSWER_REWARD_KEYS = ['eosToken', 'setDoneIfAnswer', 'formatReward', 'correctReward', 'block']
 
-/** Options once checked, defaults filled in. */
+/** Checked options with defaults. */
 export type CheckedAnswerRewardOptions = Required<AnswerRewardOptions>
 
 /** @throws {FulmarError} `UNKNOWN_NAME`, `NON_FINITE` or `MALFORMED`. */
@@ -100,7 +100,7 @@ export function checkAnswerRewardOptions(
   return { eosToken, setDoneIfAnswer, formatReward, correctReward, block }
 }
 
-/** @throws {FulmarError} `UNKNOWN_NAME` if `value` is none of `choices`. */
+/** @throws {FulmarError} `UNKNOWN_NAME` if `value` is not one of `choices`. */
 export function checkOneOf(place: string, value: string, choices: readonly string[]): void {
   if (choices.includes(value)) return
   throw new FulmarError(
@@ -109,7 +109,7 @@ export function checkOneOf(place: string, value: string, choices: readonly strin
   )
 }
 
-/** Scores a response; `isRight` is asked only if there is an answer. */
+/** Scores a response; `isRight` is called only if there is an answer. */
 export function rewardOfAnswer(
   response: string,
   isRight: (answer: string) => boolean,

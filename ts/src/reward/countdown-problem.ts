@@ -1,46 +1,48 @@
-/** Games of countdown, made from random numbers. */
+/** Random games of countdown. */
 
 import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import { COUNTDOWN_NUMBERS_MAX } from './countdown.js'
 
-/** How games are made. */
+/** Options of games. */
 export interface CountdownProblemOptions {
-  /** Numbers in a game. @default 4 */
+  /** Number of numbers in a game. @default 4 */
   readonly numCount?: number
-  /** The largest of them. @default 100 */
+  /** Largest number. @default 100 */
   readonly maxNumber?: number
-  /** The largest target. @default 1000 */
+  /** Largest target. @default 1000 */
   readonly maxTarget?: number
   /**
-   * Whether the target may be the sum of all numbers, which six in ten of TorchRL's games are: to add them up wins.
+   * If true, the target may be the sum of all numbers, as in six of ten games of TorchRL, where adding them
+   * up wins.
    * @default false
    */
   readonly allowSum?: boolean
 }
 
-/** What draws: uniform integers from 0 below a bound, as `Rng` does. */
+/** Source of uniform integers from 0 below a bound, such as `Rng`. */
 export interface DrawsBelow {
   below(bound: number): number
 }
 
 /** A game as a row of a dataset. */
 export interface CountdownRow {
-  /** The task in words. */
+  /** Task in words. */
   readonly query: string
-  /** Such as `target=42, numbers=10,20,5,7`. */
+  /** Answer such as `target=42, numbers=10,20,5,7`. */
   readonly answer: string
 }
 
 const PROBLEM_KEYS = ['numCount', 'maxNumber', 'maxTarget', 'allowSum'] as const
 
-/** How often a game is drawn until its target is not the sum of its numbers. */
+/** Maximum number of draws until the target of a game is not the sum of its numbers. */
 const COUNTDOWN_DRAWS_MAX = 1000
 
 /**
- * Draws a game as TorchRL does: numbers from 1 to `maxNumber`, in a random order joined from the left by random `+`, `-` and `*`; the
- * target is the amount, or the sum of the numbers where that is 0 or above `maxTarget`.
+ * Draws a game as TorchRL does: numbers from 1 to `maxNumber`, combined from the left in random order by
+ * random `+`, `-` and `*`. The target is the absolute result, or the sum of the numbers if that is 0 or above
+ * `maxTarget`.
  *
- * @throws {FulmarError} `OUT_OF_RANGE` for a number that is no positive integer; `LIMIT_EXCEEDED` for more numbers than the parser takes;
+ * @throws {FulmarError} `OUT_OF_RANGE` for a number that is not a positive integer; `LIMIT_EXCEEDED` for more numbers than the parser takes;
  * `EMPTY` if 1,000 draws all have the sum as target, as with one number; `UNKNOWN_NAME` for an unknown option.
  *
  * @example

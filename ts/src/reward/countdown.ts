@@ -1,4 +1,4 @@
-/** The game of countdown: reach a target with `+ - * /` and some numbers, each used once at most. */
+/** The game of countdown: reach a target with `+ - * /` and some numbers, each used at most once. */
 
 import { checkGiven, describeValue, FulmarError } from '../core/index.js'
 import {
@@ -19,13 +19,13 @@ export interface CountdownProblem {
   readonly numbers: readonly number[]
 }
 
-/** How often a number may be used: once at most, or exactly once. */
+/** Required uses of each number: at most once, or exactly once. */
 export type CountdownUse = 'atMostOnce' | 'exactlyOnce'
 
 /** Options of {@link CountdownRewardParser}. */
 export interface CountdownRewardParserOptions extends AnswerRewardOptions {
   /**
-   * How often each number may be used.
+   * Required uses of each number.
    * @default 'atMostOnce'
    */
   readonly use?: CountdownUse
@@ -34,7 +34,10 @@ export interface CountdownRewardParserOptions extends AnswerRewardOptions {
 /** Numbers of one game. */
 export const COUNTDOWN_NUMBERS_MAX = 64
 
-/** UTF-16 units of an expression; a longer one is wrong. It also bounds how deep parentheses are nested. */
+/**
+ * Maximum number of UTF-16 units of an expression; a longer one is wrong. It also bounds the nesting of
+ * parentheses.
+ */
 export const COUNTDOWN_EXPRESSION_LENGTH_MAX = 1024
 
 /**
@@ -101,9 +104,9 @@ export function parseCountdown(answer: string): CountdownProblem {
 }
 
 /**
- * Whether an expression reaches the target. It may hold the numbers of the game, each once at most (or exactly once),
- * `+ - * /` with parentheses and signs, and white space. It is worked out in exact fractions by a parser of its own: no
- * powers, no decimals, no division by zero, nothing is evaluated as a program.
+ * Returns true if an expression reaches the target. It may hold the numbers of the game, each at most once
+ * (or exactly once), `+ - * /` with parentheses and signs, and white space. It is evaluated in exact
+ * fractions by a small parser: no powers, no decimals, no division by zero, no code execution.
  *
  * @example
  * ```ts
@@ -133,14 +136,16 @@ export function isCountdownSolution(
   return value !== undefined && value.over === BigInt(target) * value.under
 }
 
-/** Numbers and signs in order; `undefined` if there is anything else. Numbers have no zeros in front. */
+/**
+ * Returns numbers and signs in order; `undefined` if there is anything else. Numbers have no leading zeros.
+ */
 function tokensOf(expression: string): readonly string[] | undefined {
   const tokens = expression.match(/[0-9]+|[^0-9\s]/g) ?? []
   const areKnown = tokens.every((token) => /^[-+*/()]$/.test(token) || /^(?:0|[1-9][0-9]{0,15})$/.test(token))
   return areKnown ? tokens : undefined
 }
 
-/** How many numbers are left over; `undefined` if one is used that is not there. */
+/** Returns the number of unused numbers; `undefined` if a number is used that is not available. */
 function unused(tokens: readonly string[], numbers: readonly number[]): number | undefined {
   const left = numbers.map(String)
   for (const token of tokens) {
@@ -152,13 +157,16 @@ function unused(tokens: readonly string[], numbers: readonly number[]): number |
   return left.length
 }
 
-/** An exact number; `under` is never 0. It stays small, as the numbers of a game do and each is used once at most. */
+/**
+ * An exact fraction; `under` is never 0. It stays small, as the numbers of a game do and each is used at most
+ * once.
+ */
 interface Fraction {
   readonly over: bigint
   readonly under: bigint
 }
 
-/** Works an expression out: sums of products of signed numbers and parentheses. */
+/** Evaluates an expression: sums of products of signed numbers and parentheses. */
 class ExpressionReader {
   readonly #tokens: readonly string[]
   #at = 0
@@ -167,7 +175,7 @@ class ExpressionReader {
     this.#tokens = tokens
   }
 
-  /** `undefined` if it is no whole expression or divides by zero. */
+  /** Returns `undefined` for an incomplete expression or a division by zero. */
   value(): Fraction | undefined {
     const sum = this.#sum()
     return this.#at === this.#tokens.length ? sum : undefined

@@ -1,12 +1,12 @@
-/** Decimal numbers as people write them, read exactly. */
+/** Exact decimal numbers in human notation. */
 
 import { checkGiven } from '../core/index.js'
 import { strip } from './text.js'
 
 /**
- * The one way to write a decimal number: no sign but `-`, no zeros that say nothing, no thousands separators. A `$`
- * before it, a `%` or a dot behind it are left off. `undefined` if it is no number: commas must stand between groups of
- * three digits, and there are no exponents.
+ * Normalizes a decimal number: no sign but `-`, no redundant zeros, no thousands separators. Removes a `$`
+ * before it and a `%` or a dot after it. Returns `undefined` for another text: commas must separate groups of
+ * three digits, and exponents are not allowed.
  */
 export function canonicalDecimal(text: string): string | undefined {
   checkGiven('text', text)
@@ -22,16 +22,16 @@ export function canonicalDecimal(text: string): string | undefined {
   return number === '0' ? number : sign + number
 }
 
-/** The sign may stand before the `$` or behind it. */
+/** Reads the sign, which may be before or after the `$`. */
 function signOf(text: string): { readonly sign: '' | '-'; readonly rest: string } {
   const [, before = '', dollar = '', behind = ''] = /^([+-]?)([$]?)([+-]?)/.exec(text) ?? []
   const rest = text.slice(before.length + dollar.length + behind.length)
-  // Two signs are no number: an empty group of digits says so below.
+  // Two signs are invalid: the text below has no digits.
   if (before !== '' && behind !== '') return { sign: '', rest: 'two signs' }
   return { sign: before + behind === '-' ? '-' : '', rest }
 }
 
-/** Digits without the commas between their thousands; `undefined` if commas stand elsewhere or there are no digits alone. */
+/** Returns the digits without thousands separators; `undefined` for misplaced commas or other characters. */
 function ungrouped(whole: string): string | undefined {
   const [first = '', ...groups] = whole.split(',')
   const areDigits = !/[^0-9]/.test(first) && groups.every((group) => /^[0-9]{3}$/.test(group))

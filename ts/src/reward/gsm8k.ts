@@ -1,4 +1,4 @@
-/** Answers of GSM8K: a number behind `#### ` in the dataset, between `<answer>` tags in a response. */
+/** Answers of GSM8K: a number after `#### ` in the dataset, between `<answer>` tags in a response. */
 
 import { checkGiven, describeValue, FulmarError } from '../core/index.js'
 import {
@@ -16,15 +16,16 @@ import { checkRewardText, strip } from './text.js'
 /** Options of {@link GSM8KRewardParser}. */
 export interface GSM8KRewardParserOptions extends AnswerRewardOptions {
   /**
-   * When two answers are the same. `numeric`: as exact decimal numbers, so that `.5` is `0.5`, `+5` is `5` and `1e3` is
-   * no number; what is no number is compared as `text`. `text`: letter for letter once normalised, as TorchRL does.
+   * Comparison of answers. `numeric`: as exact decimal numbers, so that `.5` is `0.5` and `+5` is `5`; `1e3`
+   * is not a number. Other texts are compared as `text`. `text`: exact comparison after normalization, as in
+   * TorchRL.
    * @default 'numeric'
    */
   readonly compare?: 'numeric' | 'text'
 }
 
 /**
- * Rewards the right number. What it is worth is {@link AnswerReward}.
+ * Scores the right number as {@link AnswerReward}.
  *
  * @example
  * ```ts
@@ -59,8 +60,8 @@ export class GSM8KRewardParser implements AnswerRewardParser {
 }
 
 /**
- * The right answer in an `answer` of the dataset: what stands behind its only `#### `.
- * @throws {FulmarError} `MALFORMED` if the mark is not there, is there twice or has nothing behind it.
+ * Returns the right answer in an `answer` of the dataset: the text after its only `#### `.
+ * @throws {FulmarError} `MALFORMED` if the mark is missing, repeated or has no text after it.
  *
  * @example
  * ```ts
@@ -77,13 +78,13 @@ export function gsm8kTruth(answer: string): string {
   if (truth !== undefined && strip(truth) !== '' && rest.length === 0) return strip(truth)
   throw new FulmarError(
     'MALFORMED',
-    `answer must hold "#### " once and a number behind it: got ${describeValue(answer)}`,
+    `answer must hold "#### " once, with a number after it: got ${describeValue(answer)}`,
   )
 }
 
 /**
- * A number as GSM8K's answers are compared: without spaces at the ends, commas, `$`, `%` and dots at the end, and
- * without zeros at the end of what stands behind a dot.
+ * Normalizes a number for comparison with GSM8K's answers: without outer spaces, commas, `$`, `%`, final
+ * dots, and trailing zeros of a fraction.
  *
  * @example
  * ```ts

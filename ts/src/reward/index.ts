@@ -1,4 +1,4 @@
-/** What a text of a policy is worth: answers, instructions, lengths. Pure functions of texts, on every runtime. */
+/** Rewards of texts: answers, instructions, lengths. Pure functions of texts, on every runtime. */
 
 export type { AnswerReward, AnswerRewardOptions, AnswerRewardParser } from './answer-reward.js'
 export {

@@ -1,29 +1,29 @@
-/** Rewards that shape how long a completion is and how much it repeats itself, as TRL has them. */
+/** Rewards for length and repetition of completions, as in TRL. */
 
 import { checkGiven, checkKnownKeys, describeValue, FulmarError, numbersOf } from '../core/index.js'
 
-/** What a completion of no length and one of full length are worth; between them the reward follows a half cosine. */
+/** Rewards at length 0 and at full length; between them the reward follows a half cosine. */
 export interface CosineScaledRewardOptions {
-  /** Tokens of the completion. A non-negative number. */
+  /** Number of tokens of the completion. A non-negative number. */
   readonly length: number
-  /** Tokens at which the curve ends. More than 0. */
+  /** Length at which the curve ends. More than 0. */
   readonly lengthMax: number
-  /** Whether the answer is right. Where there is no right answer to compare with, the rollout is unscored: do not ask. */
+  /** True if the answer is right. Leave rollouts without a right answer to compare unscored. */
   readonly isRight: boolean
   /**
-   * Worth of a right answer at full length and at length 0.
+   * Reward of a right answer at full length and at length 0.
    * @default [0.5, 1]
    */
   readonly right?: readonly [number, number]
   /**
-   * Worth of a wrong answer at full length and at length 0.
+   * Reward of a wrong answer at full length and at length 0.
    * @default [-0.5, -1]
    */
   readonly wrong?: readonly [number, number]
 }
 
 /**
- * Makes short right answers worth more than long ones, and short wrong ones less:
+ * Rewards short right answers more than long ones, and short wrong ones less:
  * `low + (high - low) * (1 + cos(pi * min(length / lengthMax, 1))) / 2`, where `[low, high]` is `right` or `wrong`.
  * @throws {FulmarError} `OUT_OF_RANGE` if `length` is negative or `lengthMax` is not above 0.
  *
@@ -59,19 +59,20 @@ export interface RepetitionPenaltyOptions {
   /** Token ids of the completion. */
   readonly ids: ArrayLike<number>
   /**
-   * How many ids make one n-gram. From 1 to 64.
+   * Number of ids of one n-gram. From 1 to 64.
    * @default 3
    */
   readonly ngramSize?: number
   /**
-   * What a completion of nothing but repetition comes near to. Not above 0.
+   * Limit of the penalty for pure repetition. Not above 0.
    * @default -1
    */
   readonly maxPenalty?: number
 }
 
 /**
- * Punishes n-grams that come again: `(1 - different / all) * maxPenalty`; 0 for a completion shorter than one n-gram.
+ * Penalizes repeated n-grams: `(1 - different / all) * maxPenalty`; 0 for a completion shorter than one
+ * n-gram.
  * Costs `O(ids * ngramSize)`.
  * @throws {FulmarError} `OUT_OF_RANGE` if `ngramSize` is no integer from 1 to 64 or `maxPenalty` is
  * above 0.
@@ -105,12 +106,15 @@ export interface SoftOverlongPunishmentOptions {
   readonly length: number
   /** Tokens that it may have. */
   readonly lengthMax: number
-  /** How many tokens before that the punishment begins. 0 punishes only above `lengthMax`. */
+  /**
+   * Number of tokens before `lengthMax` where the penalty begins. With 0, only longer completions are
+   * penalized.
+   */
   readonly cache: number
 }
 
 /**
- * Punishes completions that come near their limit: 0 up to `lengthMax - cache`, -1 above `lengthMax`, a straight line
+ * Penalizes completions near their limit: 0 up to `lengthMax - cache`, -1 above `lengthMax`, linear
  * between ([DAPO](https://arxiv.org/abs/2503.14476)).
  * @throws {FulmarError} `OUT_OF_RANGE` if a length is negative or `cache` is not in `[0, lengthMax]`.
  *
@@ -135,7 +139,7 @@ export function softOverlongPunishment(options: SoftOverlongPunishmentOptions): 
 }
 
 /**
- * 1 if a text begins with `<think>`, holds no second one and closes it, else 0.
+ * Returns 1 if a text begins with `<think>`, has no second one and closes it, else 0.
  *
  * @example
  * ```ts

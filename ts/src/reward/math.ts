@@ -1,4 +1,4 @@
-/** Answers in TeX: the last `\boxed{...}` of a solution, and when two answers are the same. */
+/** Answers in TeX: the last `\boxed{...}` of a solution, and comparison of answers. */
 
 import { checkGiven, FulmarError } from '../core/index.js'
 import {
@@ -13,7 +13,7 @@ import {
 import { canonicalDecimal } from './decimal.js'
 import { checkRewardText, strip } from './text.js'
 
-/** How {@link isSameMath} compares. */
+/** Comparison of {@link isSameMath}. */
 export type MathComparison = 'value' | 'text'
 
 /** Options of {@link MATHRewardParser}. */
@@ -75,7 +75,7 @@ export function mathTruth(solution: string): string {
   checkRewardText('answer', solution)
   const truth = extractBoxed(solution)
   if (strip(truth) !== '') return truth
-  throw new FulmarError('MALFORMED', 'answer must hold a \\boxed{...} or be a text: it is neither')
+  throw new FulmarError('MALFORMED', 'answer must hold a \\boxed{...} or be a text: it is empty')
 }
 
 /**
@@ -124,7 +124,8 @@ export function extractMathAnswer(text: string): string | undefined {
 const ANSWER_MARK = 'Answer:'
 
 /**
- * Whether two answers are the same. `text`: equal without spaces, commas, `$`, `\left`, `\right` and thin spaces. `value`:
+ * Returns true if two answers are the same. `text`: equal without spaces, commas, `$`, `\left`, `\right` and
+ * thin spaces. `value`:
  * equal as exact fractions if both are numbers, `a/b` or `\frac{a}{b}`; else equal as `text` once styles of fractions and
  * units (`\text{...}`, degrees, `%`) are left off.
  *
@@ -173,7 +174,7 @@ function lastBox(text: string): string | undefined {
 
 const BOX = '\\boxed{'
 
-/** Where the brace that was opened before `from` is closed; the length of the text if it never is. */
+/** Returns the index of the brace that closes the one before `from`; the length of the text without one. */
 function closingBrace(text: string, from: number): number {
   let depth = 1
   for (let at = from; at < text.length; at++) {
@@ -212,7 +213,9 @@ interface Fraction {
   readonly under: bigint
 }
 
-/** A number, `a/b` or `\frac{a}{b}`, with an optional sign; `undefined` if it is none of them or too long. */
+/**
+ * Parses a number, `a/b` or `\frac{a}{b}`, with an optional sign; `undefined` for another or too long text.
+ */
 function fractionOf(text: string): Fraction | undefined {
   if (text.length > FRACTION_LENGTH_MAX) return undefined
   const sign = /^[+-]/.exec(text)?.[0] ?? ''

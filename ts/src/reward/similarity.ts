@@ -1,4 +1,4 @@
-/** How alike two texts are, by their longest common pieces. */
+/** Similarity of texts by their longest common substrings. */
 
 import { checkRewardText } from './text.js'
 
@@ -12,10 +12,10 @@ export const SIMILARITY_EXCESS = 3
 export const SIMILARITY_PAIRS_MAX = 33_554_432
 
 /**
- * Ratcliff and Obershelp's likeness, `2 m / (|text| + |wanted|)`: `m` counts the letters of the longest common piece (the first of equally long
- * ones), and of the longest left and right of it, and so on. From 0 to 1; two empty texts are alike. 0 for a text more than
- * 3 times as long as `wanted`, and too little for one that is made to need more than 33,554,432
- * comparisons, so that nobody can make it slow.
+ * Computes the Ratcliff-Obershelp similarity, `2 m / (|text| + |wanted|)`: `m` counts the letters of the
+ * longest common substring (the first of equal ones), and recursively of the longest left and right of it.
+ * From 0 to 1; two empty texts have 1. Returns 0 for a text more than 3 times as long as `wanted`. Stops
+ * after 33,554,432 comparisons with too low a result, to bound the time for adversarial texts.
  * @throws {FulmarError} `LIMIT_EXCEEDED` if `wanted` is longer than 2,048 or the text than 1,048,576 characters.
  *
  * @example

@@ -1,9 +1,9 @@
-/** What a policy wrote between `<think>` and `</think>`, `<answer>` and `</answer>`. */
+/** Texts in `<think>` and `<answer>` tags. */
 
 import { checkGiven } from '../core/index.js'
 import { strip } from './text.js'
 
-/** The thought and the answer of a response, without spaces at their ends; `''` where there is none. */
+/** Thought and answer of a response, without outer spaces; `''` for a missing one. */
 export interface Tags {
   readonly think: string
   readonly answer: string
@@ -31,7 +31,8 @@ export function extractTags(response: string, block: 'first' | 'last' = 'first')
 }
 
 /**
- * What stands in each `<name>...</name>` of a text, in order and as it is. A block ends at the first closing tag.
+ * Returns the contents of each `<name>...</name>` of a text, in order and unchanged. A block ends at the
+ * first closing tag.
  *
  * @example
  * ```ts

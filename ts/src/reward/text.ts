@@ -22,15 +22,15 @@ export function checkRewardText(name: string, text: string, lengthMax = REWARD_T
   )
 }
 
-/** What Python's `\s` and `str.strip` take for space, as the inside of a character class. */
+/** Characters that Python's `\s` and `str.strip` treat as space, for a character class. */
 export const SPACES = '\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000'
 
-/** What Python's `\w` takes for a letter of a word, as the inside of a character class of a `u` expression. */
+/** Characters that Python's `\w` matches, for a character class of a `u` expression. */
 export const WORD_LETTERS = '\\p{L}\\p{N}_'
 
 const SPACE = new RegExp(`[${SPACES}]`)
 
-/** Whether the unit at `index` is a space to Python; `false` beyond the ends. */
+/** Returns true if the unit at `index` is a space in Python; `false` beyond the ends. */
 export function isSpaceAt(text: string, index: number): boolean {
   const code = text.charCodeAt(index)
   if (code <= 0x20) return (code >= 9 && code <= 13) || code >= 0x1c
@@ -79,7 +79,7 @@ export function escapeExpression(text: string): string {
   return text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
 }
 
-/** How often `piece` stands in `text`, one behind the other. */
+/** Counts the occurrences of `piece` in `text` without overlaps. */
 export function countOf(text: string, piece: string): number {
   return text.split(piece).length - 1
 }

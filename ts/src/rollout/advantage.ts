@@ -1,4 +1,4 @@
-/** How much better a rollout was than its siblings. */
+/** Advantages of rollouts within their group. */
 
 import { checkGiven, checkKnownKeys } from '../core/index.js'
 import { groupAdvantage } from '../objective/index.js'
@@ -6,14 +6,15 @@ import { groupAdvantage } from '../objective/index.js'
 /** Options of {@link estimateAdvantages}. */
 export interface AdvantageEstimatorOptions {
   /**
-   * Divides by the group's population standard deviation plus 1e-6.
+   * If true, divides by the group's population standard deviation plus 1e-6.
    * @default false
    */
   readonly stdNormalize?: boolean
 }
 
 /**
- * Subtracts the mean of the scored rewards of one group; `null` rewards get a `null` advantage and count for nothing.
+ * Subtracts the mean of the scored rewards of one group; `null` rewards get a `null` advantage and are not in
+ * the mean.
  * A group with a single score, or with equal ones, has advantages of 0.
  *
  * @throws {FulmarError} `NON_FINITE` if a reward is NaN or infinite.

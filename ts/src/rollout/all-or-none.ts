@@ -1,6 +1,8 @@
-/** Waiting for many things, of which none may be lost. */
+/** Waits for several promises and disposes their values if one fails. */
 
-/** All values; or, once every promise has settled, the first failure, with the values disposed. */
+/**
+ * Returns all values; or, once every promise has settled, throws the first failure and disposes the values.
+ */
 export async function allOrNone<T>(
   promises: readonly Promise<T>[],
   dispose: (value: T) => void,
@@ -13,12 +15,12 @@ export async function allOrNone<T>(
   throw failed.reason
 }
 
-/** How a body ended, as data. */
+/** Outcome of a body, as data. */
 export type Settled<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly error: unknown }
 
-/** Runs `body` and gives back how it ended. */
+/** Runs `body` and returns its outcome. */
 export async function settle<T>(body: () => Promise<T>): Promise<Settled<T>> {
   try {
     return { ok: true, value: await body() }

@@ -1,12 +1,12 @@
-/** Whether going on can teach anything. */
+/** Check that a batch of rollouts has a training signal. */
 
 import { FulmarError } from '../core/index.js'
 import type { Rollout } from './rollout.js'
 
 /**
- * Rollouts without a single turn, or without a single score, teach nothing, and the next ones would be no better.
- * @throws {FulmarError} `USER_CODE` if no rollout sampled anything; if none could be scored, why: `NON_FINITE`, `TIMEOUT`,
- * `USER_CODE`, or `EMPTY` if the functions declined.
+ * Fails if no rollout has a turn, or none has a score, as later batches would be no better.
+ * @throws {FulmarError} `USER_CODE` if no rollout sampled anything; if none could be scored, the reason:
+ * `NON_FINITE`, `TIMEOUT`, `USER_CODE`, or `EMPTY` if the functions declined.
  */
 export function checkTeaches(rollouts: readonly Rollout[]): void {
   const first = rollouts[0]

@@ -1,49 +1,49 @@
-/** How a policy does on held-out samples. */
+/** Evaluation of a policy on held-out samples. */
 
 import type { Message } from '../chat/index.js'
 import type { RolloutStatus } from '../env/index.js'
 
-/** One answer of a measurement. */
+/** One answer of an evaluation. */
 export interface EvaluationSample<Sample = unknown> {
-  /** The row of the data set. */
+  /** Row of the data set. */
   readonly sample: Sample
-  /** Counts the problems from 0. */
+  /** Index of the problem, from 0. */
   readonly problemIndex: number
-  /** The conversation, from the prompt to the last message. */
+  /** Conversation, from the prompt to the last message. */
   readonly messages: readonly Message[]
-  /** What the reward functions gave together; `null` if one of them gave no score. */
+  /** Combined reward; `null` if a reward function returned no score. */
   readonly reward: number | null
   /** Raw scores by reward function. */
   readonly rewardBreakdown: Readonly<Record<string, number>>
-  /** Whether it passes. */
+  /** True if the answer passes. */
   readonly isSolved: boolean
-  /** How the rollout ended. */
+  /** Final status of the rollout. */
   readonly status: RolloutStatus
 }
 
-/** How a policy does on held-out samples. */
+/** Result of an evaluation on held-out samples. */
 export interface Evaluation<Sample = unknown> {
   /** Share of answers that pass, in [0, 1]. */
   readonly passRate: number
   /**
-   * The 95 % interval of the pass rate by Wilson's score, for as many independent problems: `[low, high]`
-   * (https://doi.org/10.1080/01621459.1927.10502953). With several answers a problem it is wider than it must be.
+   * 95 % interval of the pass rate by Wilson's score, for as many independent problems: `[low, high]`
+   * (https://doi.org/10.1080/01621459.1927.10502953). With several answers per problem it is conservative.
    */
   readonly interval: readonly [low: number, high: number]
   /**
-   * The chance that one of `k` answers to a problem passes, for k = 1, 2, 4, ... up to the answers that each problem has; without bias
-   * (M. Chen et al., https://arxiv.org/abs/2107.03374).
+   * Unbiased probability that one of `k` answers to a problem passes, for k = 1, 2, 4, ... up to the number
+   * of answers per problem (M. Chen et al., https://arxiv.org/abs/2107.03374).
    */
   readonly passAt: Readonly<Record<number, number>>
-  /** Mean reward of the answers that were scored; `null` if none was. */
+  /** Mean reward of the scored answers; `null` without one. */
   readonly meanReward: number | null
-  /** Problems tried. */
+  /** Number of problems. */
   readonly numProblems: number
   /** Every answer, by problem. */
   readonly samples: readonly EvaluationSample<Sample>[]
 }
 
-/** What the answers to `numProblems` problems say together. */
+/** Summarizes the answers to `numProblems` problems. */
 export function evaluationOf<Sample>(
   samples: readonly EvaluationSample<Sample>[],
   numProblems: number,
@@ -67,7 +67,10 @@ export function evaluationOf<Sample>(
   }
 }
 
-/** The chance that one of `k` answers, drawn from `count` of which `solved` pass, passes: `1 - C(count - solved, k) / C(count, k)`. */
+/**
+ * Probability that one of `k` answers, drawn from `count` of which `solved` pass, passes: `1 - C(count -
+ * solved, k) / C(count, k)`.
+ */
 function passChance(count: number, solved: number, k: number): number {
   if (count - solved < k) return 1
   let missing = 1

@@ -1,14 +1,15 @@
-/** What is measured of a group of rollouts; the names are stable. */
+/** Metrics of a group of rollouts; their names are stable. */
 
 import { isError, isTruncated } from '../env/index.js'
 import { type Metric, metric } from '../telemetry/index.js'
 import type { Rollout } from './rollout.js'
 
-/** Which stream of rollouts the metrics belong to: the prefix of their names. */
+/** Stream of the rollouts, which is the prefix of metric names. */
 export type MetricPrefix = 'rollout' | 'validation'
 
 /**
- * The metrics of some rollouts: `<prefix>/output_tokens`, `prompt_length`, `response_length`, `total_length`,
+ * Computes the metrics of some rollouts: `<prefix>/output_tokens`, `prompt_length`, `response_length`,
+ * `total_length`,
  * `num_turns`, `truncation_rate`, `error_rate`, `unscored_rate`, `bridge_decline_rate`, and `<prefix>_reward` with
  * one `component/<name>` per reward function.
  */
@@ -56,13 +57,13 @@ export function groupMetrics(prefix: MetricPrefix, rollouts: readonly Rollout[])
 }
 
 interface RolloutLengths {
-  /** Sampled tokens of all turns. */
+  /** Number of sampled tokens of all turns. */
   readonly outputTokens: number
-  /** The first prompt. */
+  /** Length of the first prompt. */
   readonly promptLength: number
-  /** Everything behind the first prompt. */
+  /** Length of everything after the first prompt. */
   readonly responseLength: number
-  /** The last prompt and its completion. */
+  /** Length of the last prompt and its completion. */
   readonly totalLength: number
   readonly numTurns: number
 }

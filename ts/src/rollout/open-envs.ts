@@ -1,4 +1,4 @@
-/** The environments of a group: made when their conversation begins, closed whatever happens. */
+/** Environments of a group: created at the start of their conversation, and always closed. */
 
 import { type BoundedResult, bounded } from '../async/index.js'
 import type { MessageEnv } from '../env/index.js'
@@ -9,7 +9,7 @@ export class OpenEnvs {
   readonly #open = new Set<MessageEnv>()
   readonly #clock: Clock
   readonly #timeoutMs: number
-  /** How many did not close in time, or threw. */
+  /** Number of environments that did not close in time, or threw. */
   numFailures = 0
 
   constructor(clock: Clock, timeoutMs: number) {
@@ -21,7 +21,7 @@ export class OpenEnvs {
     this.#open.add(env)
   }
 
-  /** Closes `env`; one that takes too long is not waited for. */
+  /** Closes `env`, up to the deadline. */
   async close(env: MessageEnv): Promise<void> {
     await this.#close(env)
   }
@@ -43,7 +43,7 @@ export class OpenEnvs {
   }
 }
 
-/** Makes the environment when its conversation begins, so a failure to make one is a failure of its own rollout. */
+/** Creates the environment at the start of its conversation, so that a failure belongs to its own rollout. */
 export function lazyEnv(make: () => MessageEnv): MessageEnv {
   let env: MessageEnv | undefined
   return {

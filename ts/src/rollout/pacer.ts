@@ -1,17 +1,17 @@
-/** Keeps the event loop free while thousands of rollouts have something to do at the same moment. */
+/** Keeps the event loop responsive if thousands of rollouts are ready at the same time. */
 
 import { yieldToEventLoop } from '../core/index.js'
 
-/** Turns that are computed between two looks at timers and sockets; one takes a tenth of a millisecond. */
+/** Number of turns between two checks of timers and sockets; a turn takes a tenth of a millisecond. */
 const TURNS_PER_TICK = 16
 
-/** Lets a few turns pass in each round of the event loop, the others in the next ones, in the order in which they came. */
+/** Admits a few turns in each round of the event loop, in the order of arrival. */
 export class Pacer {
   readonly #waiting: (() => void)[] = []
   #numPassed = 0
   #isTicking = false
 
-  /** Resolves when it is this turn's time: at once, unless many came before it. */
+  /** Resolves when the turn may run: at once, unless many are waiting. */
   pass(): Promise<void> | undefined {
     if (!this.#isTicking) void this.#tick()
     if (this.#numPassed < TURNS_PER_TICK) {
@@ -21,7 +21,7 @@ export class Pacer {
     return new Promise((resolve) => this.#waiting.push(resolve))
   }
 
-  /** One round after another, as long as somebody waits. */
+  /** Admits waiting turns round by round until the queue is empty. */
   async #tick(): Promise<void> {
     this.#isTicking = true
     do {

@@ -1,18 +1,22 @@
-/** The prompts of a rollout's turns. Each begins with the last one, so they are views of one array that grows. */
+/**
+ * Prompts of a rollout's turns. Each begins with the previous one, so they are views of one growing array.
+ */
 
-/** Holds each token of a conversation that only grows at most a few times, however many prompts were taken of it. */
+/** Stores each token of a growing conversation only a few times, for any number of prompts. */
 export class PromptStore {
   #tokens = new Uint32Array(0)
   #numFilled = 0
 
-  /** Begins anew with a copy of `ids`, as they may be a view of more. Prompts that were given before stay as they are. */
+  /**
+   * Starts anew with a copy of `ids`, which may be a view of a larger array. Earlier prompts are unchanged.
+   */
   start(ids: Uint32Array): Uint32Array {
     this.#tokens = Uint32Array.from(ids)
     this.#numFilled = ids.length
     return this.#tokens
   }
 
-  /** A view of the last prompt with `runs` behind it. Costs the tokens of `runs`. */
+  /** Appends `runs` to the last prompt and returns a view of it. Costs the tokens of `runs`. */
   extend(...runs: readonly Uint32Array[]): Uint32Array {
     const numTokens = runs.reduce((sum, { length }) => sum + length, this.#numFilled)
     if (numTokens > this.#tokens.length) {

@@ -1,9 +1,9 @@
-/** The time that a rollout may take as a whole. */
+/** Deadline of a whole rollout. */
 
 import { onAbort } from '../async/index.js'
 import type { Clock } from '../telemetry/index.js'
 
-/** Joins the signal of the caller with the deadline of a rollout, where there is one. */
+/** Combines the signal of the caller with the deadline of a rollout, if any. */
 export class RolloutLimit {
   readonly signal: AbortSignal | undefined
   readonly hasExpired: () => boolean

@@ -6,7 +6,7 @@
  * while output is ongoing: completion = policy.generate(prompt) -> ledger -> output = env.step(completion) -> turn
  * ```
  *
- * What was sampled is kept whatever the environment does with it.
+ * Sampled tokens are kept even if the environment fails.
  */
 
 import { type BoundedResult, bounded, type CallContext, type DeadlineResult } from '../async/index.js'
@@ -25,67 +25,70 @@ import {
 } from './rollout.js'
 import type { TokenEnv, TokenEnvOutput, TokenPrompt } from './token-env.js'
 
-/** How completions are drawn. */
+/** Options of sampling. */
 export interface SamplingOptions {
-  /** Most tokens of one completion, the stop token included. */
+  /** Maximum number of tokens of a completion, including the stop token. */
   readonly maxTokens: number
   /**
-   * Divides the logits before drawing; 0 takes the likeliest token.
+   * Divisor of the logits before sampling; 0 takes the most likely token.
    * @default 1
    */
   readonly temperature?: number
   /**
-   * Draws among the likeliest `topK` tokens; 0 means all.
+   * Number of most likely tokens to sample from; 0 means all.
    * @default 0
    */
   readonly topK?: number
   /**
-   * Draws among the likeliest tokens that reach this probability together.
+   * Probability mass of the most likely tokens to sample from.
    * @default 1
    */
   readonly topP?: number
   /**
-   * Texts that end a completion at the token that completes one, beside the renderer's stop ids; the policy must be able to look for
-   * them. They stay in the completion.
+   * Texts that end a completion at the token that completes one, in addition to the renderer's stop ids; the
+   * policy must support them. They stay in the completion.
    * @default []
    */
   readonly stopStrings?: readonly string[]
 }
 
-/** A rollout that nobody has scored yet. */
+/** A rollout before its scoring. */
 export type UnscoredRollout = Pick<
   Rollout,
   'groupId' | 'rolloutId' | 'attempt' | 'status' | 'cause' | 'turns' | 'ledger'
 >
 
-/** Everything that one rollout needs. */
+/** Options of one rollout. */
 export interface RolloutLoopOptions {
   readonly policy: Policy
   readonly env: TokenEnv
   readonly groupId: number
   readonly rolloutId: number
-  /** Part of the ids of the requests where it is not the first. */
+  /** Number of the attempt; part of the request ids, except for the first. */
   readonly attempt: number
-  /** A turn's seed, which depends on nothing that happened before. */
+  /** Returns a turn's seed, which does not depend on earlier events. */
   readonly seedOf: (turnId: number) => number
   readonly sampling: SamplingOptions
   readonly stopIds: readonly number[]
-  /** Prompt and completion together never get longer than this. */
+  /** Maximum length of prompt and completion together. */
   readonly maxRolloutTokens: number
-  /** All completions together never have more tokens than this. */
+  /** Maximum number of tokens of all completions together. */
   readonly maxTotalTokens: number
   readonly generateTimeoutMs: number | null
   readonly clock: Clock
-  /** Shared by the rollouts of a process that may have something to do at once. */
+  /** Shared by all rollouts of the process. */
   readonly pacer: Pacer
   readonly signal: AbortSignal | undefined
-  /** Whether `signal` fired because the rollout as a whole took too long: that is a status, any other reason an abort. */
+  /**
+   * Returns true if `signal` fired because of the rollout's deadline, which is a status; any other reason is
+   * an abort.
+   */
   readonly hasExpired: () => boolean
 }
 
 /**
- * Runs one rollout; `undefined` if the signal fired, as an exception of each of thousands would take most of the time that it takes to
- * stop them. The caller closes the environment, and disposes the ledger of the result.
+ * Runs one rollout. Returns `undefined` if the signal fired, as thousands of exceptions would dominate the
+ * time to stop. The caller closes the environment, and disposes the ledger of the result.
  */
 export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredRollout | undefined> {
   const { env, groupId, rolloutId, attempt, maxTotalTokens, signal, hasExpired, pacer } = options
@@ -96,7 +99,7 @@ export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredR
   }
   const stop = () => {
     if (hasExpired()) {
-      const message = 'rollout must end in time: got no end'
+      const message = 'rollout must end in time: it did not'
       return end('error_timeout', { stage: 'rollout', kind: 'deadline', message })
     }
     ledger[Symbol.dispose]()
@@ -140,7 +143,8 @@ function generate(
   { policy, clock, generateTimeoutMs: timeoutMs, signal }: RolloutLoopOptions,
   request: GenerateRequest,
 ): BoundedResult<Completion> | Promise<BoundedResult<Completion>> {
-  // Without a deadline the caller's own signal does, and making one for each completion costs more than the rest here.
+  // Without a deadline the caller's own signal is used: a new one for each completion costs more than the
+  // rest here.
   const run = (context: CallContext) =>
     policy.generate(timeoutMs === null ? request : { ...request, signal: context.signal })
   return bounded({ clock, timeoutMs, signal, run })
@@ -148,7 +152,7 @@ function generate(
 
 function readDrawn(result: DeadlineResult<Completion | null | undefined>, requestId: string): Drawn {
   if (result.kind === 'timeout')
-    return undrawn('error_timeout', 'deadline', 'generate must end in time: got no answer')
+    return undrawn('error_timeout', 'deadline', 'generate must end in time: it did not')
   if (result.kind === 'thrown') return undrawn('error', 'user_code', messageOf(result.error))
   if (!result.value) return undrawn('error', 'no_completion', `policy must answer ${requestId}: got nothing`)
   return { ok: true, completion: result.value }
@@ -186,7 +190,7 @@ function requestFor(
   return signal ? { ...request, signal } : request
 }
 
-/** Appends what was sampled; a completion that cannot be recorded is the policy's mistake. */
+/** Appends the sampled tokens; a completion that cannot be recorded is an error of the policy. */
 function record(
   ledger: Ledger,
   { ids: promptIds, rendered, messageOffset }: TokenPrompt,

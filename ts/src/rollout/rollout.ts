@@ -1,4 +1,4 @@
-/** What is kept of a rollout: its turns, its tokens, how it ended and what it was worth. */
+/** Rollouts: their turns, tokens, status and reward. */
 
 import type { BridgeRefusal, Ledger } from '../chat/index.js'
 import { checkGiven, checkKnownKeys } from '../core/index.js'
@@ -6,18 +6,19 @@ import type { RolloutStatus, RolloutView, TurnView } from '../env/index.js'
 import type { FinishReason } from '../policy/index.js'
 import type { Metric } from '../telemetry/index.js'
 
-/** Which turn of which sibling of which group. */
+/** Position of a turn: group, member and turn. */
 export interface RolloutTurnId {
-  /** Counts the groups of a run. */
+  /** Index of the group in the run. */
   readonly groupId: number
-  /** Counts the siblings of a group from 0. */
+  /** Index of the rollout in its group. */
   readonly rolloutId: number
-  /** Counts the turns of a rollout from 0. */
+  /** Index of the turn in its rollout. */
   readonly turnId: number
 }
 
 /**
- * `group=5/rollout=2/turn=0`; without the turn it names the rollout, for engines that keep its turns together.
+ * Formats `group=5/rollout=2/turn=0`; without the turn it names the rollout, for engines that keep its turns
+ * together.
  *
  * @example
  * ```ts
@@ -37,81 +38,83 @@ export function formatTurnId(id: RolloutTurnId, options: { readonly includeTurn?
   return `group=${groupId}/rollout=${rolloutId}${includeTurn ? `/turn=${turnId}` : ''}`
 }
 
-/** Which step of a rollout failed; `rollout` is all of it together. */
+/** Stage of a rollout that failed; `rollout` is the rollout as a whole. */
 export type RolloutStage = 'init' | 'render' | 'generate' | 'parse' | 'step' | 'rollout'
 
-/** Why a rollout ended with an error. */
+/** Reason of an error status. */
 export interface RolloutCause {
-  /** Where. */
+  /** Stage that failed. */
   readonly stage: RolloutStage
   /**
-   * What: the policy answered nothing, a deadline passed, the policy stopped early, code of the task or the policy
-   * threw, a renderer threw, or an answer was not of the documented form.
+   * Kind of the failure: the policy returned nothing, a deadline passed, the policy stopped early, code of
+   * the task or the policy threw, a renderer threw, or an answer was not of the documented form.
    */
   readonly kind: 'no_completion' | 'deadline' | 'abort' | 'user_code' | 'renderer' | 'invalid_output'
-  /** One sentence. */
+  /** Message, one sentence. */
   readonly message: string
 }
 
 /**
- * One turn: what the policy was given, what it sampled, what came of it. Prompts that extend each other share memory, so
- * a rollout holds each token a few times, however many turns it has.
+ * One turn: prompt, sampled tokens, and answer. Prompts that extend each other share memory, so a rollout
+ * stores each token only a few times, for any number of turns.
  */
 export interface RolloutTurn extends TurnView {
-  /** Which turn this is. */
+  /** Position of this turn. */
   readonly id: RolloutTurnId
-  /** The whole prompt of this turn, as the policy was given it. */
+  /** Whole prompt of this turn, as the policy got it. */
   readonly promptIds: Uint32Array
-  /** The sampled tokens. */
+  /** Sampled tokens. */
   readonly completionIds: Uint32Array
   /** Log-probability of each sampled token under the model at temperature 1. */
   readonly completionLogProbs: Float32Array
-  /** Why sampling ended. */
+  /** Reason why sampling ended. */
   readonly finishReason: FinishReason
-  /** The oldest weights that sampled these tokens. */
+  /** Oldest policy version that sampled these tokens. */
   readonly minPolicyVersion: number
-  /** The newest weights that sampled these tokens. */
+  /** Newest policy version that sampled these tokens. */
   readonly maxPolicyVersion: number
-  /** Why the prompt of the next turn had to be rendered anew; `null` where it extended this one or there is none. */
+  /**
+   * Reason why the next prompt was rendered from scratch; `null` if it extends this one or does not exist.
+   */
   readonly bridgeRefusal: BridgeRefusal | null
 }
 
 /** A rollout that has ended. */
 export interface Rollout extends RolloutView {
-  /** Which group. */
+  /** Index of the group in the run. */
   readonly groupId: number
-  /** Which sibling. */
+  /** Index of the rollout in its group. */
   readonly rolloutId: number
-  /** Counts the attempts at it from 0: others before it failed. */
+  /** Number of failed attempts before this one. */
   readonly attempt: number
-  /** How it ended; never `ongoing`. */
+  /** Final status; never `ongoing`. */
   readonly status: RolloutStatus
-  /** Why, if it ended with an error; else `null`. */
+  /** Reason of an error status; else `null`. */
   readonly cause: RolloutCause | null
   readonly turns: readonly RolloutTurn[]
-  /** What the rubric gave; `null` if it could not be scored. */
+  /** Reward of the rubric; `null` if unscored. */
   readonly reward: number | null
-  /** Raw score of each reward function that gave one. */
+  /** Raw score of each reward function that returned one. */
   readonly rewardBreakdown: Readonly<Record<string, number>>
-  /** Why functions gave none, by name. Empty if all did. */
+  /** Reasons of missing scores, by function. Empty if there are all scores. */
   readonly unscored: Readonly<Record<string, UnscoredCause>>
-  /** The reward compared with the siblings'; `null` if unscored. */
+  /** Advantage within the group; `null` if unscored. */
   readonly advantage: number | null
-  /** Every token of the rollout, in native memory that the group owns. */
+  /** All tokens of the rollout, in native memory that the group owns. */
   readonly ledger: Ledger
 }
 
-/** Why a reward function gave no score. */
+/** Reason of a missing score. */
 export interface UnscoredCause {
-  /** `declined` by the function itself, not finite, too late, or thrown. */
+  /** Declined by the function itself, not finite, timed out, or thrown. */
   readonly code: 'DECLINED' | 'NON_FINITE' | 'TIMEOUT' | 'USER_CODE'
-  /** One sentence that names the function. */
+  /** Message, one sentence that names the function. */
   readonly message: string
 }
 
 /**
- * The rollouts of one sample. Owns the native memory of their ledgers: dispose it, or declare it with `using`.
- * Everything but the ledgers stays usable afterwards.
+ * The rollouts of one sample. Owns the native memory of their ledgers: dispose it, or declare it with
+ * `using`. Everything else stays usable afterwards.
  *
  * @example
  * ```ts
@@ -123,13 +126,13 @@ export interface UnscoredCause {
  * ```
  */
 export class RolloutGroup<Sample = unknown> {
-  /** Counts the groups of a run. */
+  /** Index of the group in the run. */
   readonly groupId: number
-  /** What the environment and the rubric were given. */
+  /** Sample of the environments and the rubric. */
   readonly sample: Sample
-  /** The siblings in order. */
+  /** Members in order. */
   readonly rollouts: readonly Rollout[]
-  /** What was measured. */
+  /** Metrics of the group. */
   readonly metrics: readonly Metric[]
 
   constructor(fields: {
@@ -150,7 +153,7 @@ export class RolloutGroup<Sample = unknown> {
     this.metrics = fields.metrics
   }
 
-  /** Gives the memory of the ledgers back. */
+  /** Frees the memory of the ledgers. */
   [Symbol.dispose](): void {
     for (const rollout of this.rollouts) rollout.ledger[Symbol.dispose]()
   }

@@ -1,13 +1,13 @@
 /**
- * Turns samples of a task into scored groups of rollouts.
+ * Runs samples of a task as scored groups of rollouts.
  *
  * ```text
  * group: sample -> groupSize environments -> rollouts side by side -> score -> advantages -> close environments
  * ```
  *
- * The seed of each completion is a function of (run seed, split, group, sibling, turn), so what is sampled does not
- * depend on what else runs, in which order, or on a resume. Environments are closed after scoring, so a reward may
- * still look into their world.
+ * The seed of each completion is a function of (run seed, split, group, member, turn), so samples do not
+ * depend on concurrent rollouts, their order, or a resume. Environments are closed after scoring, so that a
+ * reward may inspect them.
  */
 
 import { aborted, Slots } from '../async/index.js'
@@ -32,31 +32,31 @@ import { TokenEnv, type TokenEnvLimits } from './token-env.js'
 
 /** Options of {@link Rollouter}. */
 export interface RollouterOptions<Sample> extends TokenEnvLimits, SamplingOptions, AdvantageEstimatorOptions {
-  /** Samples the completions; stays the caller's. */
+  /** Policy that samples the completions; the caller disposes it. */
   readonly policy: Policy
-  /** Gives samples, environments and rewards. */
+  /** Source of samples, environments and rewards. */
   readonly task: Task<Sample>
-  /** Stays the caller's. */
+  /** Renderer of the policy's model; the caller disposes it. */
   readonly renderer: Renderer
   /**
-   * Rollouts per sample.
+   * Number of rollouts per sample.
    * @default 8
    */
   readonly groupSize?: number
   /**
-   * Fixes every draw. A non-negative safe integer.
+   * Seed of every draw. A non-negative safe integer.
    * @default 0
    */
   readonly seed?: number
   /** Fixed rewards and the deadline of the task's reward functions. */
   readonly rubric?: Pick<RubricOptions<Sample>, 'truncationReward' | 'errorReward' | 'timeoutMs'>
   /**
-   * Most rollouts that run at once; more wait in line.
+   * Maximum number of concurrent rollouts; others wait.
    * @default 1024
    */
   readonly concurrency?: number
   /**
-   * Most tokens that all turns of a rollout sample together.
+   * Maximum number of tokens that all turns of a rollout sample together.
    * @default no limit
    */
   readonly maxTotalTokens?: number
@@ -66,19 +66,19 @@ export interface RollouterOptions<Sample> extends TokenEnvLimits, SamplingOption
    */
   readonly generateTimeoutMs?: number | null
   /**
-   * Deadline of a rollout as a whole in milliseconds, waiting in line left out; `null` for none.
+   * Deadline of a whole rollout in milliseconds, without the time in the queue; `null` for none.
    * @default null
    */
   readonly rolloutTimeoutMs?: number | null
   /**
-   * How often a rollout that ended with an error begins again, with a new environment and draws of its own.
+   * Number of retries of a rollout that ended with an error, with a new environment and new draws.
    * @default 0
    */
   readonly retries?: number
   /**
-   * What becomes of a group with members that ended with an error after their retries. `keep` scores them like any
-   * other; `drop` leaves them unscored; `{ minViable: n }` does so too, and leaves the whole group unscored with fewer
-   * than `n` members without an error.
+   * Treatment of rollouts that ended with an error after their retries. `keep` scores them like any other.
+   * `drop` leaves them unscored; `{ minViable: n }` does so too, and leaves the whole group unscored if fewer
+   * than `n` members have no error.
    * @default 'keep'
    */
   readonly onError?: 'keep' | 'drop' | { readonly minViable: number }
@@ -87,7 +87,7 @@ export interface RollouterOptions<Sample> extends TokenEnvLimits, SamplingOption
    * @default 60_000
    */
   readonly closeTimeoutMs?: number
-  /** @default systemClock */
+  /** Clock of deadlines. @default systemClock */
   readonly clock?: Clock
 }
 
@@ -120,35 +120,35 @@ export const ROLLOUTER_KEYS = [
   'stdNormalize',
 ] as const satisfies readonly (keyof RollouterOptions<never>)[]
 
-/** How {@link Rollouter.evaluate} measures. */
+/** Options of {@link Rollouter.evaluate}. */
 export interface MeasureOptions {
-  /** Held-out samples that are tried. */
+  /** Number of held-out samples. */
   readonly numProblems: number
   /**
-   * Answers to each of them.
+   * Number of answers to each of them.
    * @default 1
    */
   readonly numAnswers?: number
   /**
-   * Divides the logits before drawing.
+   * Divisor of the logits before sampling.
    * @default the rollouter's own
    */
   readonly temperature?: number
-  /** Stops the measurement. */
+  /** Stops the evaluation. */
   readonly signal?: AbortSignal
 }
 
 /** The keys of {@link MeasureOptions}. */
 export const MEASURE_KEYS = ['numProblems', 'numAnswers', 'temperature', 'signal'] as const
 
-/** Which group is run. */
+/** Options of {@link Rollouter.runGroup}. */
 export interface RunGroupOptions<Sample> {
-  /** What the environments and the rubric are given. */
+  /** Sample for the environments and the rubric. */
   readonly sample: Sample
-  /** Counts the groups of a run; part of the seeds. A non-negative integer. */
+  /** Index of the group in the run; part of the seeds. A non-negative integer. */
   readonly groupId: number
   /**
-   * Which stream the sample belongs to; part of the seeds and of the names of the metrics.
+   * Stream of the sample; part of the seeds and of the metric names.
    * @default 'train'
    */
   readonly split?: Split
@@ -156,11 +156,11 @@ export interface RunGroupOptions<Sample> {
   readonly signal?: AbortSignal
 }
 
-/** Which training group: plain JSON, enough to run it again. */
+/** Identifies a training group: plain JSON, enough to run it again. */
 export interface GroupCursor {
-  /** Counts the groups of a run. */
+  /** Index of the group in the run. */
   readonly groupId: number
-  /** Where the training stream stood before its sample was taken. */
+  /** Position of the training stream before its sample was taken. */
   readonly cursor: DatasetState
 }
 
@@ -169,20 +169,20 @@ export interface GroupWork<Sample> extends GroupCursor {
   readonly sample: Sample
 }
 
-/** Where a {@link Rollouter} stands: plain JSON, for a checkpoint. */
+/** Position of a {@link Rollouter}: plain JSON, for a checkpoint. */
 export interface RollouterState {
-  /** The training stream. */
+  /** Position of the training stream. */
   readonly train: DatasetState
-  /** How many training groups were begun. */
+  /** Number of training groups that were started. */
   readonly numGroups: number
 }
 
-/** Why a rollout that ended with an error has no reward, where `onError` leaves it out. */
+/** Reason why a rollout with an error has no reward, if `onError` drops it. */
 const DROPPED = {
-  error: { code: 'DECLINED', message: 'rollout must end without an error: got one' },
+  error: { code: 'DECLINED', message: 'rollout must end without an error: it was dropped' },
 } as const
 
-/** The event loop is the process's, so all rollouters share their manners. */
+/** Shared by all rollouters, as they share the event loop. */
 const PACER = new Pacer()
 
 const CLOSE_TIMEOUT_MS_DEFAULT = 60_000
@@ -191,7 +191,7 @@ const CONCURRENCY_DEFAULT = 1024
 const STATE = field.section({ numGroups: field.integer({ min: 0 }), train: field.record() })
 
 /**
- * Runs groups of rollouts and measures a policy.
+ * Runs groups of rollouts and evaluates a policy.
  *
  * @example
  * ```ts
@@ -222,8 +222,8 @@ export class Rollouter<Sample> {
   #numGroups = 0
 
   /**
-   * @throws {FulmarError} `OUT_OF_RANGE` if a number is outside its range; what {@link Rubric} says of the rewards;
-   * what the task says when it makes its datasets.
+   * @throws {FulmarError} `OUT_OF_RANGE` if a number is outside its range; errors of {@link Rubric} for the
+   * rewards; errors of the task when it creates its datasets.
    */
   constructor(options: RollouterOptions<Sample>) {
     checkKnownKeys('options', options, ROLLOUTER_KEYS, ['policy', 'task', 'renderer', 'maxTokens'])
@@ -256,28 +256,38 @@ export class Rollouter<Sample> {
     this.#validation = task.makeDataset('validation')
   }
 
-  /** How many rollouts a group has. */
+  /** Number of rollouts of a group. */
   get groupSize(): number {
     return this.#groupSize
   }
 
-  /** The next sample to train on. @throws {FulmarError} What the task's dataset says, such as `EMPTY`. */
+  /**
+   * Returns the next training sample.
+   * @throws {FulmarError} Errors of the task's dataset, such as `EMPTY`.
+   */
   getTrainingSample(): Sample {
     return this.#train.next()
   }
 
-  /** The next held-out sample. {@link Rollouter.evaluate} has a stream of its own and does not advance this one. */
+  /**
+   * Returns the next held-out sample. Independent of {@link Rollouter.evaluate}, which has its own stream.
+   */
   getValidationSample(): Sample {
     return this.#validation.next()
   }
 
-  /** The next sample to train on, with the id of its group and where its stream stood, so that it can be had again. */
+  /**
+   * Returns the next training sample, with the id of its group and the position of its stream, to restore it
+   * later.
+   */
   nextWork(): GroupWork<Sample> {
     const cursor = this.#train.stateDict()
     return { sample: this.#train.next(), groupId: this.#numGroups++, cursor }
   }
 
-  /** Work that {@link Rollouter.nextWork} gave before, perhaps in another process. The stream does not move. */
+  /**
+   * Restores work of {@link Rollouter.nextWork}, perhaps from another process. Does not advance the stream.
+   */
   workAt({ groupId, cursor }: GroupCursor): GroupWork<Sample> {
     const dataset = this.#task.makeDataset('train')
     dataset.loadStateDict(cursor)
@@ -285,7 +295,7 @@ export class Rollouter<Sample> {
   }
 
   /**
-   * Runs the rollouts of one sample. Failures of a rollout are data in it, and never end the group.
+   * Runs the rollouts of one sample. Failures of a rollout are recorded in it, and never end the group.
    * @throws {FulmarError} `ABORTED` if `signal` fires.
    */
   async runGroup(options: RunGroupOptions<Sample>): Promise<RolloutGroup<Sample>> {
@@ -308,9 +318,10 @@ export class Rollouter<Sample> {
   }
 
   /**
-   * Runs the next `numGroups` training samples, side by side. Their ids go on from the last call's.
-   * @throws {FulmarError} `ABORTED` if `signal` fires; what the task's dataset says; `USER_CODE` if no rollout sampled
-   * anything; if none could be scored, why: `NON_FINITE`, `TIMEOUT`, `USER_CODE`, or `EMPTY` if the functions declined.
+   * Runs the next `numGroups` training samples concurrently. Their ids continue those of the last call.
+   * @throws {FulmarError} `ABORTED` if `signal` fires; errors of the task's dataset; `USER_CODE` if no
+   * rollout sampled anything; if none could be scored, the reason: `NON_FINITE`, `TIMEOUT`, `USER_CODE`, or
+   * `EMPTY` if the functions declined.
    */
   async runNextGroups(
     numGroups: number,
@@ -333,9 +344,10 @@ export class Rollouter<Sample> {
   }
 
   /**
-   * Measures the policy on the first `numProblems` held-out samples, always the same samples and the same seeds.
-   * @throws {FulmarError} `OUT_OF_RANGE` if `numProblems` or `numAnswers` is not a positive integer; `ABORTED` if `signal` fires; what
-   * the task's dataset says; `USER_CODE` if the task's `isSolved` throws.
+   * Evaluates the policy on the first `numProblems` held-out samples, always the same samples and the same
+   * seeds.
+   * @throws {FulmarError} `OUT_OF_RANGE` if `numProblems` or `numAnswers` is not a positive integer;
+   * `ABORTED` if `signal` fires; errors of the task's dataset; `USER_CODE` if the task's `isSolved` throws.
    */
   async evaluate(options: MeasureOptions): Promise<Evaluation<Sample>> {
     checkKnownKeys('options', options, MEASURE_KEYS, ['numProblems'])
@@ -369,12 +381,15 @@ export class Rollouter<Sample> {
     return evaluationOf(answers.flat(), numProblems)
   }
 
-  /** Where the training stream stands. */
+  /** Returns the position of the training stream. */
   stateDict(): RollouterState {
     return { train: this.#train.stateDict(), numGroups: this.#numGroups }
   }
 
-  /** Goes to where `state` was taken. @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE` or `UNKNOWN_NAME`. */
+  /**
+   * Restores the position of `state`.
+   * @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE` or `UNKNOWN_NAME`.
+   */
   loadStateDict(state: unknown): void {
     const { numGroups, train } = STATE.read('state', state)
     this.#train.loadStateDict(train)
@@ -389,7 +404,7 @@ export class Rollouter<Sample> {
     }
   }
 
-  /** Rolls out, scores, closes: in this order, and the closing whatever happened before. */
+  /** Runs, scores and closes the rollouts, in this order; always closes. */
   async #runSiblings(
     { sample, groupId, split = 'train', signal }: RunGroupOptions<Sample>,
     count: number,
@@ -420,8 +435,8 @@ export class Rollouter<Sample> {
   }
 
   /**
-   * Runs one rollout, again with a new environment as long as it ends with an error and there are retries; `undefined` if it was
-   * aborted.
+   * Runs one rollout, and again with a new environment after an error while there are retries; `undefined` if
+   * it was aborted.
    */
   async #runAttempts(sibling: Sibling<Sample>): Promise<UnscoredRollout | undefined> {
     const { retries = 0, rolloutTimeoutMs = null } = this.#options
@@ -436,7 +451,7 @@ export class Rollouter<Sample> {
         if (attempt >= retries || !rollout || !isError(rollout.status)) return rollout
         disposeLedger(rollout)
       } finally {
-        // Not `using`, whose helpers take longer here than all else.
+        // Not `using`, whose generated code dominates the time here.
         limit[Symbol.dispose]()
       }
       await sibling.envs.close(env)
@@ -473,7 +488,7 @@ export class Rollouter<Sample> {
     })
   }
 
-  /** Takes the chance of a reward from those that `onError` says. */
+  /** Marks rollouts that `onError` leaves unscored. */
   #judged(rollouts: readonly UnscoredRollout[]): readonly (UnscoredRollout & { isDropped: boolean })[] {
     const { onError = 'keep' } = this.#options
     const numViable = rollouts.filter(({ status }) => !isError(status)).length
@@ -532,7 +547,7 @@ function seedOf({ groupRng, rolloutId }: Sibling<unknown>, attempt: number, turn
   return retrySeed(groupRng, attempt, path)
 }
 
-/** Later attempts draw from a stream of their own. */
+/** Returns the seed of a later attempt, which has its own stream. */
 function retrySeed(groupRng: Rng, attempt: number, path: readonly number[]): number {
   using stream = groupRng.stream(`attempt ${attempt}`)
   return stream.belowAt(path, Number.MAX_SAFE_INTEGER)

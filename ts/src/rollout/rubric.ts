@@ -1,12 +1,12 @@
 /**
- * What a rollout is worth: a weighted mean of reward functions.
+ * Reward of a rollout: a weighted mean of reward functions.
  *
  * ```text
  * reward = sum_i (w_i / sum w) * r_i
  * ```
  *
- * Functions are isolated from each other. One that throws, is late, declines or gives a NaN leaves its rollout
- * unscored, which is not a reward of 0: an unscored rollout teaches nothing.
+ * Functions are isolated from each other. If one throws, times out, declines or returns a NaN, its rollout is
+ * unscored. That is not a reward of 0: an unscored rollout is not trained.
  */
 
 import { type DeadlineResult, withDeadline } from '../async/index.js'
@@ -27,13 +27,13 @@ export interface RubricOptions<Sample> {
   /** At least one, with different names; their weights add up to more than 0. */
   readonly rewardFns: readonly RewardFn<Sample>[]
   /**
-   * The reward of a truncated rollout; the functions are then not asked.
-   * @default null, the functions are asked
+   * Reward of a truncated rollout, instead of the functions.
+   * @default null, the functions run
    */
   readonly truncationReward?: number | null
   /**
-   * The reward of a rollout that ended with an error; the functions are then not asked.
-   * @default null, the functions are asked
+   * Reward of a rollout that ended with an error, instead of the functions.
+   * @default null, the functions run
    */
   readonly errorReward?: number | null
   /**
@@ -41,17 +41,17 @@ export interface RubricOptions<Sample> {
    * @default 60_000
    */
   readonly timeoutMs?: number | null
-  /** @default systemClock */
+  /** Clock of deadlines. @default systemClock */
   readonly clock?: Clock
 }
 
-/** What {@link Rubric.score} gives. */
+/** Result of {@link Rubric.score}. */
 export interface RubricOutput {
-  /** The weighted mean; `null` if any function gave no score. */
+  /** Weighted mean; `null` if a function returned no score. */
   readonly reward: number | null
-  /** Raw, unweighted scores by function; `truncated` or `errored` where a fixed reward was taken. */
+  /** Raw, unweighted scores by function; `truncated` or `errored` for a fixed reward. */
   readonly rewardBreakdown: Readonly<Record<string, number>>
-  /** Why functions gave no score, by function. Empty if all did. */
+  /** Reasons of missing scores, by function. Empty if there are all scores. */
   readonly unscored: Readonly<Record<string, UnscoredCause>>
 }
 
@@ -123,8 +123,8 @@ export class Rubric<Sample> {
   }
 
   /**
-   * Scores one rollout; all functions run at once.
-   * @throws {FulmarError} `ABORTED` if `signal` fires. Never for what a function does.
+   * Scores one rollout; all functions run concurrently.
+   * @throws {FulmarError} `ABORTED` if `signal` fires. Never for an error of a function.
    */
   async score(rollout: RolloutView, sample: Sample, signal?: AbortSignal): Promise<RubricOutput> {
     if (this.#truncationReward !== null && isTruncated(rollout.status)) {
@@ -163,8 +163,8 @@ export class Rubric<Sample> {
 }
 
 /**
- * Refuses what is no reward function. A plain object is closed, so that `wieght` is not read as no weight; an instance of a class of the
- * caller's may hold what it likes.
+ * Rejects values that are not reward functions. A plain object must have only known keys, so that `wieght` is
+ * an error; an instance of a class may have any.
  */
 function checkRewardFn(place: string, rewardFn: RewardFn<never>): void {
   checkGiven(place, rewardFn)
@@ -179,10 +179,10 @@ function fixed(name: string, reward: number): RubricOutput {
   return { reward, rewardBreakdown: { [name]: reward }, unscored: {} }
 }
 
-/** The score, or why there is none. Whatever a function returns is possible here: it is the user's code. */
+/** Returns the score, or the reason for none. User code may have returned any value. */
 function readScore(name: string, result: DeadlineResult<unknown> | undefined): number | UnscoredCause {
   if (result === undefined || result.kind === 'timeout') {
-    return { code: 'TIMEOUT', message: `reward of ${name} must come in time: it did not` }
+    return { code: 'TIMEOUT', message: `reward of ${name} must end in time: it did not` }
   }
   if (result.kind === 'thrown') return { code: 'USER_CODE', message: `${name}: ${messageOf(result.error)}` }
   const { value } = result

@@ -1,4 +1,6 @@
-/** Keeps some rollouts for people to read: `samples.jsonl` in the run folder, one JSON object per rollout. */
+/**
+ * Records some rollouts for people to read: `samples.jsonl` in the run folder, one JSON object per rollout.
+ */
 
 import type { Message } from '../chat/index.js'
 import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
@@ -7,20 +9,20 @@ import type { Rollout, RolloutGroup, RolloutTurn } from './rollout.js'
 
 /** Options of `RolloutSampleRecorder`. */
 export interface RolloutSampleRecorderOptions {
-  /** Where lines go, such as `RunLog.samples`. */
+  /** File for the lines, such as `RunLog.samples`. */
   readonly file: Pick<JsonLinesFile, 'append'>
   /**
-   * Keeps the `k` lowest and the `k` highest scored rollouts of each group.
+   * Number of lowest and of highest scored rollouts to keep of each group.
    * @default 1
    */
   readonly numExtremes?: number
   /**
-   * Also writes the token ids of prompts and completions.
+   * If true, also writes the token ids of prompts and completions.
    * @default false
    */
   readonly logTokens?: boolean
   /**
-   * Also writes the log-probabilities of completions.
+   * If true, also writes the log-probabilities of completions.
    * @default false
    */
   readonly logLogProbs?: boolean
@@ -58,7 +60,7 @@ export interface RolloutSampleTurn {
 }
 
 /**
- * Appends the most telling rollouts of each group.
+ * Appends the rollouts with extreme rewards of each group.
  *
  * @example
  * ```ts
@@ -84,7 +86,7 @@ export class RolloutSampleRecorder {
     this.#options = options
   }
 
-  /** Appends the chosen rollouts of `group`. @throws {FulmarError} What the file says: `CLOSED` or `IO`. */
+  /** Appends the selected rollouts of `group`. @throws {FulmarError} Errors of the file: `CLOSED` or `IO`. */
   record(group: RolloutGroup, options: { readonly isValidation?: boolean } = {}): void {
     checkKnownKeys('options', options, ['isValidation'])
     const { isValidation = false } = options
@@ -114,7 +116,7 @@ export class RolloutSampleRecorder {
 }
 
 /**
- * The `count` lowest and the `count` highest scored rollouts, each once, from low to high.
+ * Returns the `count` lowest and the `count` highest scored rollouts, each once, from low to high.
  *
  * @example
  * ```ts

@@ -1,6 +1,6 @@
 /**
- * A conversation as tokens: renders what an environment says, parses what a policy sampled, and never encodes a
- * sampled token again.
+ * Conversations as tokens: renders messages of an environment, parses completions of a policy, and never
+ * re-encodes a sampled token.
  *
  * ```text
  * init:             env.init -> render with generation prompt -> too long? -> ongoing
@@ -8,8 +8,8 @@
  *                   -> done? max turns? -> bridge, or render anew if it refuses -> too long? -> ongoing
  * ```
  *
- * The order of the checks is part of the contract: a rollout that is done and too long has completed. Failures of the
- * environment, the renderer or the parser are statuses with a cause, never exceptions.
+ * The order of the checks is part of the contract: a rollout that is both done and too long has completed.
+ * Failures of the environment, the renderer or the parser are statuses with a cause, never exceptions.
  */
 
 import { type BoundedResult, bounded, type DeadlineResult, unlessAborted } from '../async/index.js'
@@ -31,18 +31,18 @@ import type { RolloutCause, RolloutStage } from './rollout.js'
 /** Limits of a rollout; see {@link TokenEnv}. */
 export interface TokenEnvLimits {
   /**
-   * Prompt and completion together never get longer than this: a prompt that leaves fewer than `minCompletionTokens` ends
-   * the rollout.
+   * Maximum length of prompt and completion together: a prompt that leaves fewer than `minCompletionTokens`
+   * ends the rollout.
    * @default no limit
    */
   readonly maxRolloutTokens?: number
   /**
-   * Room that a prompt must leave below `maxRolloutTokens`.
+   * Number of tokens that a prompt must leave below `maxRolloutTokens`.
    * @default 1
    */
   readonly minCompletionTokens?: number
   /**
-   * The rollout ends after this many turns; the environment still answers the last one.
+   * Maximum number of turns; the environment still answers the last one.
    * @default no limit
    */
   readonly maxTurns?: number
@@ -52,62 +52,65 @@ export interface TokenEnvLimits {
    */
   readonly stepTimeoutMs?: number | null
   /**
-   * Whether a completion that ran into its token limit ends the rollout, or is answered like any other: then its
-   * missing closing token is put into the next prompt as context, and never trained.
+   * Treatment of a completion that reached its token limit: `end` ends the rollout, `continue` passes it to
+   * the environment. Its missing closing token is then part of the next prompt, and never trained.
    * @default 'end'
    */
   readonly onTruncation?: 'end' | 'continue'
 }
 
-/** What a {@link TokenEnv} is made of. */
+/** Options of {@link TokenEnv}. */
 export interface TokenEnvOptions extends TokenEnvLimits {
-  /** Closed by {@link TokenEnv.close}. */
+  /** Environment of the rollout, closed by {@link TokenEnv.close}. */
   readonly messageEnv: MessageEnv
-  /** Shared with other environments; not disposed here. */
+  /** Renderer, shared with other environments; not disposed here. */
   readonly renderer: Renderer
-  /** @default systemClock */
+  /** Clock of deadlines. @default systemClock */
   readonly clock?: Clock
   /** Stops `init` and `step` with `ABORTED`. */
   readonly signal?: AbortSignal
 }
 
-/** What came of an `init` or a `step`. */
+/** Result of an `init` or a `step`. */
 export interface TokenEnvOutput {
   /** `ongoing` if there is a next prompt. */
   readonly status: RolloutStatus
-  /** Set for the errors: what failed. */
+  /** Reason of an error status; else `null`. */
   readonly cause: RolloutCause | null
   /**
-   * The next prompt with the origin of its tokens. `null` once the rollout has ended, except that a first prompt which is
-   * too long is kept, so that one can see it.
+   * Next prompt with the origin of its tokens. `null` once the rollout has ended, except for a first prompt
+   * that is too long, which is kept for inspection.
    */
   readonly nextPrompt: TokenPrompt | null
-  /** The policy's message; `null` at init and if its tokens could not be parsed. */
+  /** Message of the policy; `null` at init and if its tokens could not be parsed. */
   readonly completionMessage: Message | null
-  /** What the environment answered; empty if it was not asked. */
+  /** Answer of the environment; empty if it was not called. */
   readonly envMessages: readonly Message[]
-  /** Signals of the environment; empty if it was not asked. */
+  /** Signals of the environment; empty if it was not called. */
   readonly envRewards: Readonly<Record<string, number>>
-  /** Why the next prompt was rendered anew; `null` where it extends the last one or there is none. */
+  /**
+   * Reason why the next prompt was rendered from scratch; `null` if it extends the last one or does not
+   * exist.
+   */
   readonly bridgeRefusal: BridgeRefusal | null
 }
 
 /** A prompt as messages and as tokens. */
 export interface TokenPrompt {
-  /** The whole conversation so far. Never changed afterwards. */
+  /** Whole conversation so far. Immutable. */
   readonly messages: readonly Message[]
-  /** Its tokens. */
+  /** Tokens of the conversation. */
   readonly ids: Uint32Array
-  /** Where the last of them came from: all, or after a bridge those that it added. */
+  /** Origin of the last tokens: of all, or after a bridge of those that it added. */
   readonly rendered: Rendered
-  /** Added to `rendered.messageIndices`: how many of `messages` came before those that a bridge rendered. */
+  /** Number of `messages` before those that a bridge rendered; add it to `rendered.messageIndices`. */
   readonly messageOffset: number
 }
 
 const STEP_TIMEOUT_MS_DEFAULT = 1_800_000
 
 /**
- * Puts a {@link MessageEnv} and a {@link Renderer} together, for one rollout.
+ * Combines a {@link MessageEnv} and a {@link Renderer}, for one rollout.
  *
  * @example
  * ```ts
@@ -187,7 +190,10 @@ export class TokenEnv {
     this.#continues = options.onTruncation === 'continue'
   }
 
-  /** Asks the environment for the first prompt. Call it once. @throws {FulmarError} `ABORTED` if the signal fires. */
+  /**
+   * Gets the first prompt from the environment. Call it once.
+   * @throws {FulmarError} `ABORTED` if the signal fires.
+   */
   async init(): Promise<TokenEnvOutput> {
     const result = unlessAborted(await this.#ask((context) => this.#env.init(context)), this.#signal)
     const opened = checkAnswer('init', result, checkInitOutput)
@@ -201,7 +207,7 @@ export class TokenEnv {
   }
 
   /**
-   * Takes a completion of the last prompt and goes on.
+   * Processes a completion of the last prompt.
    * @throws {FulmarError} `ABORTED` if the signal fires; `CLOSED` if there is no prompt to complete.
    */
   async step({ ids, finishReason }: Pick<Completion, 'ids' | 'finishReason'>): Promise<TokenEnvOutput> {
@@ -224,7 +230,7 @@ export class TokenEnv {
     return this.#advance(completionMessage, ids, answer.value)
   }
 
-  /** Closes the environment. Harmless when done twice. What it throws is the caller's to ignore. */
+  /** Closes the environment. Repeated calls are harmless. The caller may ignore its errors. */
   async close(): Promise<void> {
     await this.#env.close()
   }
@@ -308,7 +314,7 @@ type Attempt<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly cause: RolloutCause }
 
-/** A renderer's exception as data. */
+/** Runs `body` and returns a renderer's exception as data. */
 function attempt<T>(stage: RolloutStage, body: () => T): Attempt<T> {
   try {
     return { ok: true, value: body() }
@@ -324,7 +330,7 @@ interface Failure {
   readonly cause: RolloutCause
 }
 
-/** What an environment answered, checked; or the status that its failure means. */
+/** Returns the checked answer of an environment, or the status of its failure. */
 function checkAnswer<Raw, T>(
   stage: RolloutStage,
   result: DeadlineResult<Raw>,
@@ -334,7 +340,7 @@ function checkAnswer<Raw, T>(
     const cause: RolloutCause = {
       stage,
       kind: 'deadline',
-      message: `${stage} must end in time: got no answer`,
+      message: `${stage} must end in time: it did not`,
     }
     return { ok: false, status: 'error_timeout', cause }
   }
@@ -352,7 +358,7 @@ function checkAnswer<Raw, T>(
   }
 }
 
-/** What was said in a turn that got so far. */
+/** Messages and signals of a turn so far. */
 type Said = Partial<Pick<TokenEnvOutput, 'completionMessage' | 'envMessages' | 'envRewards'>>
 
 function ended(status: RolloutStatus, cause: RolloutCause | null, said: Said = {}): TokenEnvOutput {

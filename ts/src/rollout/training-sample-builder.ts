@@ -1,9 +1,9 @@
 /**
- * From scored groups to what a loss reads.
+ * Conversion of scored groups to the inputs of a loss.
  *
- * A group gives nothing if it is empty, if a sibling sampled nothing, if nobody could be scored, or (unless told
- * otherwise) if all scored siblings got the same reward: then every advantage is 0. Unscored siblings of other groups
- * are left out.
+ * A group gives no samples if it is empty, if a member sampled nothing, if none has a score, or (by default)
+ * if all scored members have the same reward: every advantage is then 0. Unscored members of other groups are
+ * left out.
  */
 
 import type { TrainingSample } from '../chat/index.js'
@@ -14,49 +14,49 @@ import type { Rollout, RolloutGroup } from './rollout.js'
 /** Options of {@link buildTrainingSamples}. */
 export interface TrainingSampleBuilderOptions {
   /**
-   * Leaves out groups whose scored rewards are all equal.
+   * If true, leaves out groups whose scored rewards are all equal.
    * @default true
    */
   readonly dropZeroStdRewardGroups?: boolean
 }
 
-/** What {@link buildTrainingSamples} gives. */
+/** Result of {@link buildTrainingSamples}. */
 export interface TrainingSamples {
-  /** One for each branch of each rollout that is trained. */
+  /** One sample for each trained branch of each rollout. */
   readonly samples: readonly TrainingSample[]
-  /** The group's own metrics, and what was dropped and why. */
+  /** Metrics of the group, and of dropped groups by reason. */
   readonly metrics: readonly Metric[]
 }
 
 /**
- * `S` samples one after another: sample `s` has the tokens `offsets[s]..offsets[s + 1]`. What a policy-gradient loss
- * reads besides the log-probabilities of the policy in training.
+ * `S` samples one after another: sample `s` has the tokens `offsets[s]..offsets[s + 1]`. Input of a
+ * policy-gradient loss, except for the log-probabilities of the policy in training.
  */
 export interface TrainingBatch {
   /** Token ids. Shape `[T]`. */
   readonly ids: Uint32Array
-  /** Shape `[S + 1]`. */
+  /** Bounds of the samples. Shape `[S + 1]`. */
   readonly offsets: Uint32Array
   /** 1 on the tokens that are trained, else 0. Shape `[T]`. */
   readonly mask: Uint8Array
   /** Log-probabilities at temperature 1 when the tokens were sampled; 0 where `mask` is 0. Shape `[T]`. */
   readonly logProbs: Float32Array
-  /** Log-probabilities under the distribution that was sampled; 0 where `mask` is 0. Shape `[T]`. */
+  /** Log-probabilities under the sampling distribution; 0 where `mask` is 0. Shape `[T]`. */
   readonly sampledLogProbs: Float32Array
-  /** The advantage of the rollout; 0 where `mask` is 0. Shape `[T]`. */
+  /** Advantage of the rollout; 0 where `mask` is 0. Shape `[T]`. */
   readonly advantages: Float32Array
-  /** The oldest weights that may have sampled each token; 0 where `mask` is 0. Shape `[T]`. */
+  /** Oldest policy version that may have sampled each token; 0 where `mask` is 0. Shape `[T]`. */
   readonly versions: Uint32Array
-  /** How many tokens are trained. */
+  /** Number of trained tokens. */
   readonly numTrained: number
-  /** The oldest weights that sampled a trained token. */
+  /** Oldest policy version that sampled a trained token. */
   readonly minPolicyVersion: number
-  /** The newest weights that sampled a trained token. */
+  /** Newest policy version that sampled a trained token. */
   readonly maxPolicyVersion: number
 }
 
 /**
- * The samples of one group, while its ledgers are alive; the samples outlive them.
+ * Builds the samples of one group before its ledgers are freed; the samples stay valid afterwards.
  *
  * @example
  * ```ts
@@ -92,7 +92,7 @@ export function buildTrainingSamples(
 }
 
 /**
- * Lays samples one after another. Costs O(tokens); all arrays are new.
+ * Concatenates samples. Costs O(tokens); all arrays are new.
  * @throws {FulmarError} `EMPTY` if there is no sample.
  *
  * @example

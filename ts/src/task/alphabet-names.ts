@@ -1,4 +1,4 @@
-/** Names for `alphabetSort`: each of 24 first names with each of 24 last names. Nobody is meant. */
+/** Names for `alphabetSort`: each of 24 first names with each of 24 last names, all fictional. */
 
 const FIRST = [
   ...['Ada', 'Bela', 'Carol', 'Dmitri', 'Elena', 'Farid', 'Grace', 'Hiro', 'Ines', 'Jonas', 'Kavya', 'Liam'],

@@ -1,7 +1,8 @@
 /**
  * The task `alphabetSort`: sort names by first or last name, over several turns that each bring new ones.
  *
- * Samples come from the seeded generator of this package, not from CPython's: the task is the one of other programs, its stream is not.
+ * Samples come from the seeded generator of this package, not from CPython's: the task is the same, its
+ * stream of samples differs.
  */
 
 import type { Message } from '../chat/index.js'
@@ -11,7 +12,7 @@ import type { RolloutView, Task } from '../env/index.js'
 import { similarity, tagBlocks } from '../reward/index.js'
 import { ALPHABET_NAMES } from './alphabet-names.js'
 
-/** Which name is compared first; the other one decides between equal ones. */
+/** Name that is compared first; the other one breaks ties. */
 export type NameKey = 'first' | 'last'
 
 /** One problem. */
@@ -24,7 +25,7 @@ export interface AlphabetSortSample {
 /** Options of {@link alphabetSort}. */
 export interface AlphabetSortOptions {
   /**
-   * Fixes both streams. A non-negative safe integer.
+   * Seed of both streams. A non-negative safe integer.
    * @default 0
    */
   readonly seed?: number
@@ -34,18 +35,18 @@ export interface AlphabetSortOptions {
    */
   readonly names?: readonly string[]
   /**
-   * Turns of the longest problem.
+   * Maximum number of turns of a problem.
    * @default 3
    */
   readonly maxTurns?: number
   /**
-   * Names of the fullest turn.
+   * Maximum number of names of a turn.
    * @default 5
    */
   readonly maxNamesPerTurn?: number
 }
 
-/** Turns and names a turn that may be asked for. */
+/** Upper limit of `maxTurns` and `maxNamesPerTurn`. */
 export const ALPHABET_SORT_MAX = 8
 
 /** UTF-16 units of a name. */
@@ -96,8 +97,8 @@ export function alphabetSort(options: AlphabetSortOptions = {}): Task<AlphabetSo
 }
 
 /**
- * The lines that a turn should hold: the names of this turn and of all before in order, each new one with ` // new name!` behind it from the second
- * turn on.
+ * Returns the expected lines of a turn: the names of this turn and of all before in order, with ` // new
+ * name!` after each new one from the second turn on.
  *
  * @example
  * ```ts
@@ -122,8 +123,8 @@ export function sortedNames(sample: AlphabetSortSample, turn: number): string[] 
 }
 
 /**
- * How near a response comes to the `wanted` lines: the likeness of its last block of the turn's tag to them, to the power of 4. Letter case, blank lines and spaces
- * around lines do not count. 0 without such a block.
+ * Scores the similarity of a response to the `wanted` lines: that of its last block with the turn's tag, to
+ * the power of 4. Letter case, blank lines and spaces around lines are ignored. 0 without such a block.
  *
  * @example
  * ```ts
@@ -184,14 +185,14 @@ interface DrawRule {
   readonly maxNamesPerTurn: number
 }
 
-/** How many turns and names, then the names without any twice, then which key. */
+/** Draws the numbers of turns and names, then the names without repeats, then the sort key. */
 function drawSample(rng: Rng, { names, maxTurns, maxNamesPerTurn }: DrawRule): AlphabetSortSample {
   const sizes = Array.from({ length: 1 + rng.below(maxTurns) }, () => 1 + rng.below(maxNamesPerTurn))
   const taken = new Set<number>()
   const batches = sizes.map((size) =>
     Array.from({ length: size }, () => {
       let place = rng.below(names.length)
-      // The next free place: the names are more than a problem needs, so this ends.
+      // Probes for the next free name: there are more names than a problem needs, so this ends.
       while (taken.has(place)) place = (place + 1) % names.length
       taken.add(place)
       return names[place] ?? ''
@@ -200,7 +201,7 @@ function drawSample(rng: Rng, { names, maxTurns, maxNamesPerTurn }: DrawRule): A
   return { sortBy: rng.below(2) === 0 ? 'first' : 'last', batches }
 }
 
-/** Both parts in lower case, the chosen one first. */
+/** Returns both parts in lower case, the chosen one first. */
 function keyOf(name: string, sortBy: NameKey): string {
   const [first = '', last = ''] = partsOf(name) ?? []
   const parts = sortBy === 'first' ? [first, last] : [last, first]

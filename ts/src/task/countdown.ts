@@ -15,25 +15,25 @@ import { questionTask, TAGS_PROMPT } from './question-task.js'
 
 /** One game in words. */
 export interface CountdownSample extends CountdownProblem {
-  /** What is asked. */
+  /** Question of the game. */
   readonly query: string
-  /** Such as `target=42, numbers=10,20,5,7`. */
+  /** Answer such as `target=42, numbers=10,20,5,7`. */
   readonly answer: string
 }
 
 /** Options of {@link countdown}. */
 export interface CountdownTaskOptions extends CountdownProblemOptions {
   /**
-   * Fixes both streams of games. A non-negative safe integer.
+   * Seed of both streams of games. A non-negative safe integer.
    * @default 0
    */
   readonly seed?: number
   /**
-   * Said before the question; `null` for nothing.
-   * @default what is wanted of the form of an answer
+   * System message; `null` for none.
+   * @default a description of the form of an answer
    */
   readonly systemPrompt?: string | null
-  /** How answers are scored. */
+  /** Options of the scoring. */
   readonly reward?: CountdownRewardParserOptions
 }
 

@@ -1,4 +1,4 @@
-/** A task of one's own: rows, what is asked of each, tools, and what an answer is worth. */
+/** Custom tasks: rows, prompts, tools and rewards. */
 
 import type { Message } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
@@ -8,16 +8,16 @@ import { questionEnv, rowDatasets } from './question-task.js'
 
 /** Options of {@link defineTask}. */
 export interface DefineTaskOptions<Row> {
-  /** What is trained on, at least one; in a new order each pass. */
+  /** Rows to train on, at least one; in a new order each pass. */
   readonly rows: readonly Row[]
   /**
-   * What is only measured, in order.
+   * Rows for evaluation only, in order.
    * @default rows
    */
   readonly validationRows?: readonly Row[]
-  /** What is asked of a row: the text of a user's message, or the first messages of the conversation. */
+  /** Returns the prompt of a row: the text of a user's message, or the first messages of the conversation. */
   readonly prompt: (row: NoInfer<Row>) => string | readonly Message[]
-  /** What an answer is worth: the mean of these, by their weights. At least one; see `reward`. */
+  /** Rewards of an answer, combined as their weighted mean. At least one; see `reward`. */
   readonly rewards: readonly RewardFn<NoInfer<Row>>[]
   /**
    * The name of the task, in metrics and logs.
@@ -25,41 +25,42 @@ export interface DefineTaskOptions<Row> {
    */
   readonly name?: string
   /**
-   * Said before the prompt.
+   * System message before the prompt.
    * @default none
    */
   readonly systemPrompt?: string
   /**
-   * Tools that the policy may call, or a runner with limits of its own. The conversation goes on after each call, until an answer without
-   * one; how many turns it may take is the limit `maxTurns` of the rollouts.
+   * Tools that the policy may call, or a runner with its own limits. The conversation continues after each
+   * call, until an answer without one; `maxTurns` of the rollouts limits the number of turns.
    * @default none
    */
   readonly tools?: readonly Tool[] | ToolRunner
   /**
-   * Finds calls of tools in texts, for a model whose chat template has no form for them: the system message then describes the tools, and
-   * how a call is written.
-   * @default the chat template describes the tools, and the calls that the renderer reads count
+   * Parser of tool calls in texts, for a model whose chat template does not support tools: the system message
+   * then describes the tools and the form of a call.
+   * @default the chat template describes the tools, and the renderer parses calls
    */
   readonly toolParser?: ToolCallParser
   /**
-   * Whether a rollout passes when a policy is measured.
+   * Returns true if a rollout passes in an evaluation.
    * @default its reward is at least 1
    */
   readonly isSolved?: (rollout: RolloutView, row: Row) => boolean
   /**
-   * The right answer to a row, for a supervised warm start: the text of an assistant's message, or messages.
+   * Returns the right answer to a row, for a supervised warm start: the text of an assistant's message, or
+   * messages.
    * @default the task has none
    */
   readonly answer?: (row: NoInfer<Row>) => string | readonly Message[]
   /**
-   * Fixes the order of each pass over `rows`.
+   * Seed of the order of each pass over `rows`.
    * @default 0
    */
   readonly seed?: number
 }
 
 /**
- * Makes a task from rows: what `grpo`, `expertIteration`, `evaluate` and `Rollouter` take.
+ * Constructs a task from rows, for `grpo`, `expertIteration`, `evaluate` and `Rollouter`.
  *
  * @throws {FulmarError} `EMPTY` without a row or a reward; `MALFORMED` for an option of another form; `UNKNOWN_NAME` for an unknown option;
  * when it runs, `MALFORMED` for a prompt that is neither a text nor messages.
@@ -121,7 +122,7 @@ const KEYS = [
   'seed',
 ]
 
-/** One runner for all conversations, so that its limits are theirs together; `undefined` without a tool. */
+/** Returns one runner for all conversations, so that they share its limits; `undefined` without a tool. */
 function runnerOf(tools: DefineTaskOptions<never>['tools']): ToolRunner | undefined {
   if (tools === undefined || tools instanceof ToolRunner) return tools
   if (!Array.isArray(tools))
@@ -135,7 +136,7 @@ function runnerOf(tools: DefineTaskOptions<never>['tools']): ToolRunner | undefi
 function messagesOf(name: string, given: unknown, role: string): readonly Message[] {
   if (typeof given === 'string') return [{ role, content: given }]
   if (Array.isArray(given)) return given as readonly Message[]
-  throw new FulmarError('MALFORMED', `${name} must give a text or messages: got ${describeValue(given)}`)
+  throw new FulmarError('MALFORMED', `${name} must return a text or messages: got ${describeValue(given)}`)
 }
 
 function checkFunctions(functions: Readonly<Record<string, unknown>>): void {

@@ -15,35 +15,37 @@ import {
 
 /** A row of GSM8K. */
 export interface GSM8KTaskRow {
-  /** What is asked. */
+  /** Question of the row. */
   readonly question: string
-  /** The solution, its number behind `#### `. */
+  /** Solution, with its number after `#### `. */
   readonly answer: string
 }
 
 /** Options of {@link gsm8k}. */
 export interface GSM8KTaskOptions extends RowTaskOptions<GSM8KTaskRow> {
-  /** How answers are scored. */
+  /** Options of the scoring. */
   readonly reward?: GSM8KRewardParserOptions
   /**
-   * Weight of a second reward, `form`, beside that of the answer, whose weight is 1: the share of `<think>`, `</think>`, `<answer>` and
-   * `</answer>` that are there exactly once. It tells answers apart where a policy is too weak to be right, or to get to its answer in time.
+   * Weight of a second reward, `form`, next to that of the answer, whose weight is 1: the share of `<think>`,
+   * `</think>`, `<answer>` and `</answer>` that appear exactly once. It separates answers of a policy that is
+   * rarely right or rarely finishes in time.
    * @default 0, and there is no second reward
    */
   readonly formWeight?: number
 }
 
-/** `gsm8k` as a task, and what a supervised warm start needs. */
+/** The task `gsm8k`, with worked examples for a supervised warm start. */
 export interface GSM8KTask extends Task<GSM8KTaskRow> {
-  /** The prompt of a row and its solution in the form that is rewarded, as an assistant's message. */
+  /** Returns the prompt of a row and its solution in the rewarded form, as an assistant's message. */
   workedExample(sample: GSM8KTaskRow): readonly Message[]
 }
 
 /**
- * Makes the task: one turn, and one reward, that of `GSM8KRewardParser`, or two. Rows without a right answer are refused here.
+ * Constructs the task: one turn, and one reward, that of `GSM8KRewardParser`, or two. Rows without a right
+ * answer throw here.
  *
  * @throws {FulmarError} `EMPTY` if there is no row; `MALFORMED` for a row whose `answer` is not of the form, with its index; `UNKNOWN_NAME` for
- * an unknown key; `OUT_OF_RANGE` for a `formWeight` that is no number of at least 0.
+ * an unknown key; `OUT_OF_RANGE` for a `formWeight` that is not a number of at least 0.
  *
  * @example
  * ```ts
@@ -101,7 +103,7 @@ const formReward: RewardFn<GSM8KTaskRow> = {
   },
 }
 
-/** What stands before the number, without the dataset's notes for a calculator (`<<48/2=24>>`). */
+/** Returns the text before the number, without the dataset's calculator notes (`<<48/2=24>>`). */
 function reasoningOf(answer: string): string {
   const [reasoning = ''] = answer.split('#### ')
   return reasoning.replace(/<<[^<>]*>>/g, '').trim()

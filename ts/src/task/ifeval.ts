@@ -25,35 +25,35 @@ import {
 export interface IfEvalTaskRow {
   /** The number of the prompt in the dataset. */
   readonly key?: number
-  /** What is asked. */
+  /** Prompt of the row. */
   readonly prompt: string
-  /** Which instructions are in it. */
+  /** Ids of its instructions. */
   readonly instruction_id_list: readonly string[]
-  /** Their arguments, as many. */
+  /** Arguments of the instructions, one entry each. */
   readonly kwargs: readonly (IfEvalKwargs | null)[]
 }
 
 /** One prompt. */
 export interface IfEvalSample extends IfEvalInstructions {
-  /** What is asked. */
+  /** Prompt of the sample. */
   readonly prompt: string
 }
 
 /** Options of {@link ifeval}. */
 export interface IfEvalTaskOptions extends RowTaskOptions<IfEvalTaskRow> {
   /**
-   * What is measured. `tags`: the first `<answer>`, with the rewards for the form of a response. `whole`: all that the policy said, with a reward
-   * from 0 to the sum of the weights.
+   * Scored part of a response. `tags`: the first `<answer>`, with the rewards for the form of a response.
+   * `whole`: the whole text of the policy, with a reward from 0 to the sum of the weights.
    * @default 'tags'
    */
   readonly form?: 'tags' | 'whole'
-  /** How responses are scored. */
+  /** Options of the scoring. */
   readonly reward?: Omit<IfEvalScorerOptions, 'aggregateReward' | 'setDoneIfAnswer'>
 }
 
 /**
  * Makes the task: one turn and one reward, that of `IfEvalScorer`. A rollout solves it if it follows every instruction, read strictly. Rows with
- * instructions that nobody can check are refused here.
+ * unknown instructions throw here.
  *
  * @throws {FulmarError} `EMPTY` if there is no row; the codes of `ifEvalChecks` for a row, with its index; `UNKNOWN_NAME` for an unknown key or form.
  *

@@ -21,7 +21,7 @@ import {
 
 /** A row of MATH. */
 export interface MathTaskRow {
-  /** What is asked. */
+  /** Problem of the row. */
   readonly problem: string
   /** The solution with its answer in `\boxed{...}`, or the answer alone. */
   readonly solution: string
@@ -30,17 +30,17 @@ export interface MathTaskRow {
 /** Options of {@link math}. */
 export interface MathTaskOptions extends RowTaskOptions<MathTaskRow> {
   /**
-   * Where the policy's answer stands. `tags`: between `<answer>` tags, scored by `MATHRewardParser`. `boxed`: in its last `\boxed{...}`, else
-   * behind its last `Answer:`; 1 if right, else 0.
+   * Position of the policy's answer. `tags`: between `<answer>` tags, scored by `MATHRewardParser`. `boxed`:
+   * in its last `\boxed{...}`, else after its last `Answer:`; 1 if right, else 0.
    * @default 'tags'
    */
   readonly form?: 'tags' | 'boxed'
-  /** How answers are scored; of form `boxed` only `compare` is used. */
+  /** Options of the scoring; the form `boxed` uses only `compare`. */
   readonly reward?: MATHRewardParserOptions
 }
 
 /**
- * Makes the task: one turn and one reward. Rows without a right answer are refused here.
+ * Constructs the task: one turn and one reward. Rows without a right answer throw here.
  *
  * @throws {FulmarError} `EMPTY` if there is no row; `MALFORMED` for a row without problem or answer, with its index; `UNKNOWN_NAME` for an unknown
  * key or form.

@@ -1,4 +1,4 @@
-/** Tasks of one question and one answer: what gsm8k, math, ifeval and countdown share. */
+/** Tasks of one question and one answer: shared code of gsm8k, math, ifeval and countdown. */
 
 import type { Message } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
@@ -7,21 +7,21 @@ import { lastCompletionText, type MessageEnv, type RolloutView, type Split, type
 
 /** Options of every task over rows. */
 export interface RowTaskOptions<Row> {
-  /** What is trained on. At least one. */
+  /** Rows to train on. At least one. */
   readonly rows: readonly Row[]
   /**
-   * What is only measured, in order.
+   * Rows for evaluation only, in order.
    * @default rows
    */
   readonly validationRows?: readonly Row[]
   /**
-   * Fixes the order of each pass over `rows`.
+   * Seed of the order of each pass over `rows`.
    * @default 0
    */
   readonly seed?: number
   /**
-   * Said before the question; `null` for nothing.
-   * @default what the task says of the form of an answer
+   * System message; `null` for none.
+   * @default the task's description of the form of an answer
    */
   readonly systemPrompt?: string | null
 }
@@ -29,21 +29,21 @@ export interface RowTaskOptions<Row> {
 /** The keys of {@link RowTaskOptions}. */
 const ROW_TASK_KEYS = ['rows', 'validationRows', 'seed', 'systemPrompt'] as const
 
-/** What a response is worth. */
+/** Score of a response. */
 export interface Verdict {
   /** The reward. */
   readonly reward: number
-  /** Whether it counts as a pass when a policy is measured. */
+  /** True if it passes in an evaluation. */
   readonly success: boolean
 }
 
-/** What makes a task of one question. */
+/** Parts of a task of one question. */
 export interface QuestionTaskParts<Sample> {
   readonly name: string
   readonly makeDataset: (split: Split) => Dataset<Sample>
   readonly systemPrompt: string | null
   readonly question: (sample: Sample) => string
-  /** Judges what the policy said; never the prompt. */
+  /** Scores the policy's response, without the prompt. */
   readonly judge: (response: string, sample: Sample) => Verdict
 }
 
@@ -56,7 +56,10 @@ export function questionEnv(prompt: () => readonly Message[]): MessageEnv {
   }
 }
 
-/** A task whose environment asks once, and whose one reward function, named like the task, gives the verdict's reward. */
+/**
+ * Constructs a task of one turn, whose one reward function, named like the task, returns the verdict's
+ * reward.
+ */
 export function questionTask<Sample>(parts: QuestionTaskParts<Sample>): Task<Sample> {
   const { name, makeDataset, systemPrompt, question, judge } = parts
   const verdict = (rollout: RolloutView, sample: Sample) => judge(lastCompletionText(rollout), sample)
@@ -71,7 +74,8 @@ export function questionTask<Sample>(parts: QuestionTaskParts<Sample>): Task<Sam
 }
 
 /**
- * Datasets of rows, each checked and made a sample before anything runs; training rows in a new order each pass.
+ * Creates datasets of rows, each checked and converted to a sample up front; training rows come in a new
+ * order each pass.
  * @throws {FulmarError} `EMPTY` if there is no row; the code of `sampleOf` with the row's name before its message.
  */
 export function rowDatasets<Row, Sample>(
@@ -106,18 +110,18 @@ function samplesOf<Row, Sample>(
   })
 }
 
-/** A text of a row. @throws {FulmarError} `MALFORMED` if it is none. */
+/** Returns a text of a row. @throws {FulmarError} `MALFORMED` for another value. */
 export function textOf(row: object, key: string): string {
   const value: unknown = Object.entries(row).find(([name]) => name === key)?.[1]
   if (typeof value === 'string' && value !== '') return value
   throw new FulmarError('MALFORMED', `${key} must be a text: got ${describeValue(value)}`)
 }
 
-/** Options with the keys of rows and those of the task itself. @throws {FulmarError} `UNKNOWN_NAME`. */
+/** Checks options against the keys of rows and of the task itself. @throws {FulmarError} `UNKNOWN_NAME`. */
 export function checkRowTaskOptions(name: string, options: object, ownKeys: readonly string[]): void {
   checkKnownKeys(name, options, [...ROW_TASK_KEYS, ...ownKeys])
 }
 
-/** How an answer is told from the reasoning before it. */
+/** Default system prompt, which separates the answer from the reasoning before it. */
 export const TAGS_PROMPT = `Think first, then answer. Put your reasoning between <think> and </think>, and your answer between <answer> \
 and </answer>.`

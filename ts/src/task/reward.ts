@@ -1,4 +1,4 @@
-/** A reward as a function of what was said. */
+/** Rewards as functions of the conversation. */
 
 import type { Message } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
@@ -10,9 +10,9 @@ import {
   type RolloutView,
 } from '../env/index.js'
 
-/** What a reward of {@link reward} is given. */
+/** Input of a reward of {@link reward}. */
 export interface RewardInput<Sample> {
-  /** The text of the last message of the policy; `''` if there is none. */
+  /** Text of the policy's last message; `''` without one. */
   readonly text: string
   /** The row of the data set. */
   readonly sample: Sample
@@ -26,13 +26,14 @@ export interface RewardInput<Sample> {
 
 /** Options of {@link reward}. */
 export interface RewardOptions {
-  /** Its share of the whole reward before normalising; at least 0. @default 1 */
+  /** Weight in the total reward before normalization; at least 0. @default 1 */
   readonly weight?: number
 }
 
 /**
- * Makes a reward function: `score` gives a finite number, `true` for 1 and `false` for 0, or `{ unscored: reason }`. May be asynchronous,
- * a judge for instance; what it throws leaves the rollout unscored and does not end the run.
+ * Constructs a reward function: `score` returns a finite number, `true` for 1 and `false` for 0, or `{
+ * unscored: reason }`. May be asynchronous, such as a judge; if it throws, the rollout is unscored and the
+ * run continues.
  *
  * @throws {FulmarError} `MALFORMED` for a name that is not a text or a score that is not a function; `OUT_OF_RANGE` for a negative or
  * non-finite weight; `UNKNOWN_NAME` for an unknown option.

@@ -1,4 +1,4 @@
-/** Files of one JSON object a line, as datasets come. */
+/** JSON Lines files: one object per line. */
 
 import {
   checkGiven,
@@ -13,30 +13,30 @@ import {
 /** Limits of {@link parseRows} and {@link readRows}. */
 export interface RowsOptions {
   /**
-   * How many rows there may be.
+   * Maximum number of rows.
    * @default 1_000_000
    */
   readonly rowsMax?: number
   /**
-   * How many bytes the file may have; UTF-16 units for a text.
+   * Maximum number of bytes of the file; UTF-16 units for a text.
    * @default 268_435_456
    */
   readonly bytesMax?: number
 }
 
-/** Rows of a file unless told otherwise. */
+/** Default maximum number of rows. */
 const ROWS_MAX = 1_000_000
 
-/** Bytes of a file unless told otherwise. */
+/** Default maximum number of bytes. */
 const ROWS_BYTES_MAX = 268_435_456
 
 /** One row: an object with text keys. */
 export type Row = Readonly<Record<string, unknown>>
 
 /**
- * Reads a text of one JSON object a line. Only `\n` ends a line; blank lines are passed over. An integer that a number would print with other
- * digits, as most beyond 2^53 are, is a text of its digits.
- * @throws {FulmarError} `MALFORMED` with the number of the line that is no JSON object; `LIMIT_EXCEEDED` above a limit.
+ * Parses a text of one JSON object per line. Only `\n` ends a line; blank lines are skipped. An integer that
+ * a JavaScript number would change, as most beyond 2^53, is a text of its digits.
+ * @throws {FulmarError} `MALFORMED` with the number of the line that is not a JSON object; `LIMIT_EXCEEDED` above a limit.
  *
  * @example
  * ```ts
@@ -62,7 +62,7 @@ export function parseRows(text: string, options: RowsOptions = {}): Row[] {
 }
 
 /**
- * Reads a file of one JSON object a line. Needs a file system.
+ * Reads a file of one JSON object per line. Needs a file system.
  * @throws {FulmarError} `IO` if it cannot be read; `CORRUPT` for a pipe or a device; `LIMIT_EXCEEDED` before it is read if it is too large; those of {@link parseRows}.
  *
  * @example

@@ -1,11 +1,12 @@
 /**
- * Finds documents by their words, in memory ([BM25](https://doi.org/10.1561/1500000019)).
+ * Full-text search of documents in memory ([BM25](https://doi.org/10.1561/1500000019)).
  *
  * ```text
  * score(d) = sum_w ln(1 + (N - n_w + 1/2) / (n_w + 1/2)) * f * (k + 1) / (f + k * (1 - b + b * |d| / mean |d|)),   k = 1.2, b = 0.75
  * ```
  *
- * `w` the different words of the query, `f` how often one stands in the document, `n_w` in how many of the `N` it does.
+ * `w` the different words of the query, `f` the count of a word in the document, `n_w` the number of the `N`
+ * documents that have it.
  */
 
 import { describeValue, FulmarError } from '../core/index.js'
@@ -16,19 +17,19 @@ export interface SearchDocument {
   readonly text: string
 }
 
-/** Documents that can be searched. */
+/** Searchable documents. */
 export interface SearchIndex {
-  /** The `count` best documents that hold a word of the query, the best first; of equally good ones the first in the list. */
+  /** Returns the `count` best documents with a word of the query, the best first; ties are in list order. */
   search(query: string, count: number): readonly SearchDocument[]
 }
 
-/** Documents of one index. */
+/** Maximum number of documents of an index. */
 export const SEARCH_DOCUMENTS_MAX = 200_000
 
-/** UTF-16 units of a document, title and text together. */
+/** Maximum number of UTF-16 units of a document, title and text together. */
 export const SEARCH_DOCUMENT_LENGTH_MAX = 65_536
 
-/** UTF-16 units of a query that are looked at. */
+/** Number of UTF-16 units of a query that are used. */
 export const SEARCH_QUERY_LENGTH_MAX = 2048
 
 const K = 1.2

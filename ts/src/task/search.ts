@@ -1,4 +1,4 @@
-/** The task `search`: questions that the policy may look up with the tool `search` over an index at hand. */
+/** The task `search`: questions with a tool `search` over a given index. */
 
 import type { Message } from '../chat/index.js'
 import { checkGiven, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
@@ -7,38 +7,38 @@ import { tagBlocks } from '../reward/index.js'
 import { checkRowTaskOptions, type RowTaskOptions, rowDatasets, textOf } from './question-task.js'
 import type { SearchIndex } from './search-index.js'
 
-/** A question and every text that answers it. */
+/** A question and every accepted answer. */
 export interface SearchRow {
   readonly question: string
-  /** At least one. */
+  /** Accepted answers, at least one. */
   readonly answers: readonly string[]
 }
 
 /** Options of {@link search}. */
 export interface SearchTaskOptions extends RowTaskOptions<SearchRow> {
-  /** Where the tool looks. */
+  /** Index that the tool searches. */
   readonly index: SearchIndex
   /**
-   * Documents that one call gives.
+   * Number of documents that one call returns.
    * @default 3
    */
   readonly topK?: number
   /**
-   * What is taken off a right answer that came without a search.
+   * Amount subtracted from a right answer without a search.
    * @default 0
    */
   readonly noSearchPenalty?: number
   /**
-   * What a wrong answer is worth if a search had given a right one.
+   * Reward of a wrong answer if a search had returned a right one.
    * @default 0
    */
   readonly retrievalScore?: number
 }
 
-/** Calls of one message that are answered with documents; the others are told that there were too many. */
+/** Maximum number of calls of one message that get documents; the others get an error. */
 export const SEARCH_CALLS_MAX = 16
 
-/** The tool as the policy is told of it. */
+/** Specification of the tool for the policy. */
 const SEARCH_TOOL = {
   type: 'function',
   function: {
@@ -53,13 +53,15 @@ const SEARCH_TOOL = {
 } as const
 
 /**
- * Makes the task. Each call of `search` is answered by a message of role `tool` with passages `Doc 1(Title: ...) ...`; a message without calls ends
- * the rollout. The one reward: 1 if the answer is right (the last `<answer>`, else the whole message, equals one of `answers` once lower case, punctuation,
- * articles and spaces are set aside), less `noSearchPenalty` if nothing was searched; else `retrievalScore` if an answer stands in a passage; 0 if the
- * rollout ended on a call.
+ * Constructs the task. Each call of `search` is answered by a message of role `tool` with passages `Doc
+ * 1(Title: ...) ...`; a message without calls ends the rollout. The one reward is 1 if the answer is right,
+ * less `noSearchPenalty` without a search. The answer is the last `<answer>`, else the whole message; it must
+ * equal one of `answers` after lower case, punctuation, articles and spaces are normalized. A wrong answer
+ * gets `retrievalScore` if a passage contains an answer. A rollout that ends on a call gets 0.
  *
- * @throws {FulmarError} `EMPTY` if there is no row; `MALFORMED` for a row without question or answers, with its index; `OUT_OF_RANGE` for a `topK` that is
- * no positive integer or a reward that is not finite; `UNKNOWN_NAME` for an unknown key.
+ * @throws {FulmarError} `EMPTY` if there is no row; `MALFORMED` for a row without question or answers, with
+ * its index; `OUT_OF_RANGE` for a `topK` that is not a positive integer or a reward that is not finite;
+ * `UNKNOWN_NAME` for an unknown key.
  *
  * @example
  * ```ts
@@ -119,7 +121,8 @@ export function search(options: SearchTaskOptions): Task<SearchRow> {
 }
 
 /**
- * An answer as it is compared: lower case, without punctuation and the articles `a`, `an` and `the`, one space between words.
+ * Normalizes an answer for comparison: lower case, without punctuation and the articles `a`, `an` and `the`,
+ * one space between words.
  *
  * @example
  * ```ts
@@ -154,7 +157,7 @@ function checkedRow(row: SearchRow): SearchRow {
   return { question: textOf(row, 'question'), answers: [...answers] }
 }
 
-/** A call of a tool, as far as it is one. */
+/** A possible call of a tool, unchecked. */
 interface Call {
   readonly id: unknown
   readonly name: unknown
@@ -166,7 +169,7 @@ function callsOf(message: Message | null | undefined): readonly Call[] {
   return Array.isArray(calls) ? calls.map(callOf) : []
 }
 
-/** Calls hold their function inside or are it; arguments are an object or its JSON. */
+/** Reads a call, whose fields are nested in `function` or at the top; arguments are an object or its JSON. */
 function callOf(call: unknown): Call {
   const outer = fieldsOf(call)
   const inner = outer.function === undefined ? outer : fieldsOf(outer.function)
@@ -213,7 +216,7 @@ function hasSearched({ turns }: RolloutView): boolean {
   return turns.some(({ completionMessage }) => callsOf(completionMessage).length > 0)
 }
 
-/** Whether an answer stands in what the tool said, as whole words. */
+/** Returns true if a passage of the tool contains an answer as whole words. */
 function hasRetrieved({ turns }: RolloutView, { answers }: SearchRow): boolean {
   const said = turns.flatMap(({ envMessages }) => envMessages).filter(({ role }) => role === 'tool')
   const texts = said.map(

@@ -1,11 +1,10 @@
 /**
  * The task `sumDigits`: add up all digits of a list of numbers and finish with `[ANSWER] <sum>`.
  *
- * Problems come from the seeded generator of this package, not from CPython's Mersenne Twister. So for seed 42 the
- * first problems are not the `[24, 13, 45, 41] -> 24`, `[27, 23] -> 14` that a Python program draws: the task is
- * the same, its stream is not. And training and validation are not two seeds of one stream, in which a short task
- * repeats itself: every tenth problem is held out by what it says, so no trained problem is ever measured, in
- * whatever order its numbers stand.
+ * Problems come from the seeded generator of this package, not from CPython's Mersenne Twister: for seed 42
+ * the first problems are not the `[24, 13, 45, 41] -> 24`, `[27, 23] -> 14` of a Python program. Training and
+ * validation are not two seeds of one stream, which would share problems of a short task. Every tenth problem
+ * is held out by its content, in any order of its numbers, so no trained problem is in the evaluation.
  */
 
 import type { Message } from '../chat/index.js'
@@ -24,12 +23,12 @@ export interface SumDigitsSample {
 /** Options of {@link sumDigits}. */
 export interface SumDigitsOptions {
   /**
-   * Fixes both streams. A non-negative safe integer.
+   * Seed of both streams. A non-negative safe integer.
    * @default 0
    */
   readonly seed?: number
   /**
-   * Fewest and most numbers in one problem.
+   * Minimum and maximum count of numbers in one problem.
    * @default [2, 4]
    */
   readonly numbers?: readonly [number, number]
@@ -44,21 +43,22 @@ export interface SumDigitsOptions {
    */
   readonly max?: number
   /**
-   * `contract`: a system prompt with a worked example and a question; `short`: one line for tiny policies; or your own.
+   * `contract`: a system prompt with a worked example and a question; `short`: one line for tiny policies; or
+   * a function.
    * @default 'contract'
    */
   readonly prompt?: 'contract' | 'short' | ((numbers: readonly number[]) => readonly Message[])
 }
 
-/** `sumDigits` as a task, and what a supervised warm start needs. */
+/** The task `sumDigits`, with worked examples for a supervised warm start. */
 export interface SumDigitsTask extends Task<SumDigitsSample> {
-  /** The prompt of a problem and the right answer as an assistant's message. */
+  /** Returns the prompt of a problem and the right answer as an assistant's message. */
   workedExample(sample: SumDigitsSample): readonly Message[]
 }
 
 /**
- * Makes the task. One turn; rewards `answer` (weight 1: the last `[ANSWER] <int>` is the sum) and `form` (weight
- * 0.3: there is an `[ANSWER] <int>`).
+ * Constructs the task. One turn; rewards `answer` (weight 1: the last `[ANSWER] <int>` is the sum) and `form`
+ * (weight 0.3: there is an `[ANSWER] <int>`).
  *
  * @throws {FulmarError} `OUT_OF_RANGE` if a range is empty or not of non-negative integers. A dataset throws `EMPTY`
  * if its split has no problem, as with a single possible problem.
@@ -100,7 +100,7 @@ export function sumDigits(options: SumDigitsOptions = {}): SumDigitsTask {
 }
 
 /**
- * Adds up the decimal digits of non-negative integers.
+ * Sums the decimal digits of non-negative integers.
  *
  * @example
  * ```ts
@@ -165,7 +165,10 @@ interface ProblemRule {
   readonly max: number
 }
 
-/** Draws until a problem belongs to the split; one in ten is validation, so this ends soon unless there is none. */
+/**
+ * Draws until a problem belongs to the split; one in ten is validation, so this ends soon unless the split is
+ * empty.
+ */
 function drawProblem({ rng, split, numbers: [fewest, most], min, max }: ProblemRule): SumDigitsSample {
   for (let attempt = 0; attempt < DRAWS_MAX; attempt++) {
     const count = fewest + rng.below(most - fewest + 1)
@@ -178,12 +181,13 @@ function drawProblem({ rng, split, numbers: [fewest, most], min, max }: ProblemR
   )
 }
 
-/** 1000 draws all miss an existing tenth of the problems once in 10^45 times. */
+/** Limit of draws: 1000 draws miss a non-empty tenth of the problems once in 10^45 times. */
 const DRAWS_MAX = 1000
 
 /**
- * A hash of the sorted numbers: the same problem in another order is on the same side. FNV-1a alone will not do: its
- * lowest bit is the parity of the letters, so a tenth chosen by it would hold problems with odd sums only.
+ * Hashes the sorted numbers, so that the same problem in another order is in the same split. FNV-1a alone is
+ * not enough: its lowest bit is the parity of the letters, so a tenth chosen by it would hold only problems
+ * with odd sums.
  */
 function isHeldOut(numbers: readonly number[]): boolean {
   let hash = 0x811c9dc5

@@ -1,12 +1,12 @@
-/** Calls that stand between an opening tag and `</tool>`. */
+/** Calls between an opening tag and `</tool>`. */
 
 import { argumentsOf, type ParsedCalls, type ToolCall } from './tool-call.js'
 
 const CLOSE = '</tool>'
 
 /**
- * The calls behind the matches of `opening`, which must be global, linear in the text, and such that a match never stands in JSON: then
- * each body ends before the next opening, and all bodies together are read once.
+ * Returns the calls after the matches of `opening`. The pattern must be global, linear in the text, and never
+ * match within JSON: each body then ends before the next opening, and all bodies are read once.
  */
 export function callBlocks(
   content: string,
@@ -29,7 +29,10 @@ export function callBlocks(
   return { text: texts.join('').trim(), calls, meta: { count: calls.length } }
 }
 
-/** The arguments at the beginning of `text` and how far they and their close reach; nothing if there is no close. */
+/**
+ * Reads the arguments at the beginning of `text` and their end, including the closing tag; nothing without
+ * one.
+ */
 function readBody(text: string) {
   const first = text.indexOf(CLOSE)
   if (first < 0) return undefined
@@ -41,7 +44,7 @@ function readBody(text: string) {
   return { read: argumentsOf(text.slice(0, first)), length: first + CLOSE.length }
 }
 
-/** Where the first close stands that is in no string of JSON; -1 if none. */
+/** Returns the index of the first closing tag outside JSON strings; -1 without one. */
 function closeOutsideStrings(text: string): number {
   let isInside = false
   for (let at = 0; at < text.length; at++) {

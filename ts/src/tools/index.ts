@@ -1,4 +1,4 @@
-/** Tools that a policy may call, what finds the calls in its texts, and what runs them. */
+/** Tools that a policy may call, parsers of calls, and their execution. */
 
 export { JSONCallParser } from './json-call-parser.js'
 export {

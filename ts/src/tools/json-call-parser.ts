@@ -1,4 +1,4 @@
-/** Calls as one object of JSON. */
+/** Calls as one JSON object. */
 
 import { describeValue, parseJson } from '../core/index.js'
 import {
@@ -10,8 +10,8 @@ import {
 } from './tool-call.js'
 
 /**
- * Reads a whole text of JSON, `{"message": "...", "tools": [{"tool": "search", "args": {...}, "tag": "a"}]}`, or such an object. Any other
- * text is a message without calls.
+ * Parses a text that is JSON as a whole, `{"message": "...", "tools": [{"tool": "search", "args": {...},
+ * "tag": "a"}]}`, or such an object. Any other text is a message without calls.
  *
  * @example
  * ```ts

@@ -1,4 +1,4 @@
-/** Calls as `<tool>`, a name, a line's end, arguments, `</tool>`. */
+/** Calls as `<tool>`, a name, a newline, arguments, `</tool>`. */
 
 import { callBlocks } from './call-blocks.js'
 import type { ParsedCalls, ToolCallParser } from './tool-call.js'
@@ -7,8 +7,8 @@ import { TOOL_NAME_CHARS_MAX } from './xml-block-parser.js'
 const OPENING = new RegExp(`<tool>([^\\n<]{1,${TOOL_NAME_CHARS_MAX}})\\n`, 'g')
 
 /**
- * Reads calls written as `<tool>`, the name, a new line, arguments as an object of JSON or none, `</tool>`: what `SimpleToolTransform`
- * reads unless told otherwise.
+ * Parses calls written as `<tool>`, the name, a newline, optional arguments as a JSON object, `</tool>`: the
+ * default of `SimpleToolTransform`.
  *
  * @example
  * ```ts

@@ -1,4 +1,4 @@
-/** Calls of tools as a policy writes them, and what reads them. */
+/** Calls of tools in a policy's messages, and the interface of parsers. */
 
 import type { Message, ToolSpec } from '../chat/index.js'
 import { checkGiven, describeValue, FulmarError, parseJson } from '../core/index.js'
@@ -7,44 +7,45 @@ import type { Json } from '../tensor/index.js'
 /** Arguments by name, as JSON. */
 export type ToolArguments = Readonly<Record<string, Json>>
 
-/** A call as it was read. */
+/** A parsed call. */
 export interface ToolCall {
   /** The tool's name as the policy wrote it; empty if it wrote none. */
   readonly tool: string
   /**
-   * The arguments that the tool receives; `{ raw }` with the text as it stands where that is no object of JSON. An integer that a number would print with
-   * other digits, as most beyond 2^53 are, is a text of its digits.
+   * Arguments for the tool; `{ raw }` with the unparsed text if it is not a JSON object. An integer that a
+   * JavaScript number would change, as most beyond 2^53, is a text of its digits.
    */
   readonly args: ToolArguments
-  /** The policy's own name of the call, if it gives one. */
+  /** Tag that the policy gave the call, if any. */
   readonly tag: string | null
-  /** Which call of the message an answer is for, where the message says so. */
+  /** Id of the call, if the message has one; the answer repeats it. */
   readonly id?: string
-  /** Why the call cannot be run; it is the call's answer then. */
+  /** Reason why the call cannot run, which becomes its answer. */
   readonly problem?: string
 }
 
-/** The calls that a parser found. */
+/** Calls found by a parser. */
 export interface ParsedCalls {
   /** The text without its calls. */
   readonly text: string
-  /** In the order in which they stand. */
+  /** Calls in order. */
   readonly calls: readonly ToolCall[]
   readonly meta: { readonly count: number }
 }
 
-/** Finds calls in what a policy said. Takes any text, throws at none, and its time grows with the text's length alone. */
+/** Parses calls in a policy's text. Accepts any text, never throws, and takes time linear in its length. */
 export interface ToolCallParser {
   parse(content: string): ParsedCalls
   /**
-   * A call as the policy writes it, with `NAME` and `ARGUMENTS` in their places. See {@link toolInstructions}.
-   * @default unknown: nothing tells the policy
+   * Example of a call, with the placeholders `NAME` and `ARGUMENTS`. See {@link toolInstructions}.
+   * @default unknown: the policy gets no example
    */
   readonly example?: string
 }
 
 /**
- * Describes tools in words, for a policy whose chat template has no form for them: what each does and takes, and how `parser` reads calls.
+ * Describes tools in words, for a policy whose chat template does not support tools: purpose and arguments of
+ * each, and the form of a call for `parser`.
  *
  * @throws {FulmarError} `MALFORMED` for a parser without an `example`.
  *
@@ -64,7 +65,7 @@ export function toolInstructions(specs: readonly ToolSpec[], parser: ToolCallPar
   if (typeof parser.example !== 'string')
     throw new FulmarError(
       'MALFORMED',
-      `parser must have an example of a call: got ${describeValue(parser.example)}`,
+      `parser must have an example of a call as text: got ${describeValue(parser.example)}`,
     )
   return [
     'You may call these tools, each described by a line of JSON:',
@@ -76,7 +77,8 @@ export function toolInstructions(specs: readonly ToolSpec[], parser: ToolCallPar
 }
 
 /**
- * The calls of a message: its own `tool_calls` if there are any, else those that `parser` finds in its text.
+ * Returns the calls of a message: its `tool_calls` if there are any, else those that `parser` finds in its
+ * text.
  *
  * @example
  * ```ts
@@ -98,7 +100,7 @@ export function toolCallsOf(message: Message, parser?: ToolCallParser): readonly
   return parser === undefined ? [] : parser.parse(textOf(message)).calls
 }
 
-/** Arguments from their text: none for an empty one; `{ raw }` and a problem if it is no object of JSON. */
+/** Parses arguments: none for an empty text; `{ raw }` and a problem if it is not a JSON object. */
 export function argumentsOf(text: string): Pick<ToolCall, 'args' | 'problem'> {
   const trimmed = text.trim()
   if (trimmed === '') return { args: {} }
@@ -106,7 +108,7 @@ export function argumentsOf(text: string): Pick<ToolCall, 'args' | 'problem'> {
     const value = parseJson(trimmed)
     if (isRecord(value)) return { args: value as ToolArguments }
   } catch {
-    // Said below, with what is JSON but no object.
+    // Reported below, together with JSON that is not an object.
   }
   return {
     args: { raw: trimmed },
@@ -114,12 +116,12 @@ export function argumentsOf(text: string): Pick<ToolCall, 'args' | 'problem'> {
   }
 }
 
-/** Returns true for an object with names. */
+/** Returns true for an object with string keys. */
 export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Calls hold their function inside or are it; arguments are an object or its JSON. */
+/** Reads a call, whose fields are nested in `function` or at the top; arguments are an object or its JSON. */
 function ownCall(raw: unknown): ToolCall {
   const call = isRecord(raw) ? raw : {}
   const inner = isRecord(call.function) ? call.function : call
@@ -133,7 +135,7 @@ function ownCall(raw: unknown): ToolCall {
   }
 }
 
-/** A value's JSON; what has none reads as no object. */
+/** Returns the JSON of a value; a value without JSON parses as a non-object. */
 function jsonOf(value: unknown): string {
   try {
     return JSON.stringify(value) ?? typeof value
@@ -147,7 +149,7 @@ function textOf({ content }: Message): string {
   return (content ?? []).map(({ text }) => (typeof text === 'string' ? text : '')).join('')
 }
 
-/** Refuses what finds no calls. @throws {FulmarError} `MALFORMED`. */
+/** Rejects values that are not parsers. @throws {FulmarError} `MALFORMED`. */
 export function checkParser(parser: ToolCallParser | undefined): void {
   if (typeof parser?.parse === 'function') return
   throw new FulmarError('MALFORMED', `parser must have a function parse: got ${describeValue(parser)}`)

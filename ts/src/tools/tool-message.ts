@@ -1,18 +1,20 @@
-/** What is said about a call. */
+/** Messages with the results of calls. */
 
 import type { Message } from '../chat/index.js'
 import type { ToolCall } from './tool-call.js'
 import { type ToolResult, wellFormedText } from './tool-runner.js'
 
-/** How much of a name or tag that a policy wrote is said back to it. */
+/** Number of characters of a policy's name or tag that messages repeat. */
 const TOOL_NAME_SHOWN_MAX = 64
 
-/** A name or tag as it is said back. */
+/** Returns a name or tag, shortened for messages. */
 export function shown(name: string): string {
   return wellFormedText(name.slice(0, TOOL_NAME_SHOWN_MAX))
 }
 
-/** The answer to one call, in text that templates take; it names the call where the call has an id. */
+/**
+ * Returns the message with the result of a call, in well-formed text; it repeats the id of the call, if any.
+ */
 export function toolMessage(result: ToolResult, role: string): Message {
   return { role, content: wellFormedText(contentOf(result)), ...referenceTo(result.call) }
 }

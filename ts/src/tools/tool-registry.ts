@@ -5,11 +5,11 @@ import type { Message, ToolSpec } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError, nearestName } from '../core/index.js'
 import type { ToolArguments } from './tool-call.js'
 
-/** What a tool is told besides its arguments. */
+/** Context of a call for the tool. */
 export interface ToolContext {
-  /** Fires at the call's deadline, and when the turn is stopped. */
+  /** Fires at the call's deadline, and if the turn is stopped. */
   readonly signal: AbortSignal
-  /** The conversation up to the call, a copy made when it is read; a tool that does not ask is not told. */
+  /** Conversation up to the call: a copy made on first access. */
   readonly messages: readonly Message[]
 }
 
@@ -23,13 +23,13 @@ export interface StandardSchema<Output = unknown> {
   }
 }
 
-/** The answer of a {@link StandardSchema}: the value that it makes of another one, or what is wrong with that one. */
+/** Result of a {@link StandardSchema}: the validated value, or the issues. */
 export type StandardResult<Output = unknown> =
   | { readonly value: Output; readonly issues?: undefined }
   | { readonly issues: readonly { readonly message: string }[] }
 
 /**
- * What a policy may call.
+ * A tool that a policy may call.
  *
  * @example
  * ```ts
@@ -46,19 +46,19 @@ export type StandardResult<Output = unknown> =
  * ```
  */
 export interface Tool<Args = ToolArguments> {
-  /** How the policy calls it: letters, digits, `_`, `.` and `-`, 64 at most. */
+  /** Name for calls: at most 64 letters, digits, `_`, `.` and `-`. */
   readonly name: string
-  /** What the policy is told of it. */
+  /** Description for the policy. */
   readonly description?: string
-  /** JSON Schema of the arguments, told to the policy and checked before each call. @default any object */
+  /** JSON Schema of the arguments, shown to the policy and checked before each call. @default any object */
   readonly parameters?: Readonly<Record<string, unknown>>
-  /** Checks arguments in place of `parameters`, and may change them: the tool is given what it gives. */
+  /** Validates arguments instead of `parameters`; the tool gets its output. */
   readonly schema?: StandardSchema
-  /** Answers a call with JSON. What it throws is the call's answer too. */
+  /** Runs a call and returns JSON. An error becomes the answer of the call. */
   run(args: Args, context: ToolContext): unknown
 }
 
-/** Arguments that a tool takes, or why it does not. */
+/** Valid arguments, or the reason why they are invalid. */
 export type CheckedArguments =
   | { readonly ok: true; readonly value: ToolArguments }
   | { readonly ok: false; readonly problem: string }
@@ -90,7 +90,7 @@ export class ToolRegistry {
     for (const tool of tools) this.register(tool)
   }
 
-  /** @throws {FulmarError} `MALFORMED` for what is no tool; `INCOMPATIBLE` if its name is taken; `UNKNOWN_NAME` for an unknown key. */
+  /** @throws {FulmarError} `MALFORMED` for a value that is not a tool; `INCOMPATIBLE` if its name is taken; `UNKNOWN_NAME` for an unknown key. */
   register(tool: Tool): void {
     checkTool(tool)
     if (this.#tools.has(tool.name)) {
@@ -99,7 +99,7 @@ export class ToolRegistry {
     this.#tools.set(tool.name, { tool: Object.freeze({ ...tool }), check: checkOf(tool) })
   }
 
-  /** @throws {FulmarError} `UNKNOWN_NAME` if there is none of this name. */
+  /** @throws {FulmarError} `UNKNOWN_NAME` if there is no tool of this name. */
   get(name: string): Tool {
     return this.#entry(name).tool
   }
@@ -117,7 +117,7 @@ export class ToolRegistry {
     return [...this.#tools.keys()]
   }
 
-  /** The tools as renderers and chat APIs are told of them. */
+  /** Specifications of the tools for renderers and chat APIs. */
   get specs(): readonly ToolSpec[] {
     return Array.from(this.#tools.values(), ({ tool: { name, description, parameters = ANY_OBJECT } }) => ({
       type: 'function',
@@ -125,7 +125,7 @@ export class ToolRegistry {
     }))
   }
 
-  /** What is said of a name that no tool has. */
+  /** Returns the message for an unknown tool name. */
   refusalOf(name: string): string {
     const nearest = nearestName(name, this.names)
     const hint = nearest === undefined ? '' : `; did you mean '${nearest}'?`
@@ -159,10 +159,10 @@ function checkTool(tool: Tool): void {
       schema === undefined || typeof schema['~standard']?.validate === 'function',
     'run must be a function': typeof run === 'function',
   }).find(([, isRight]) => !isRight)
-  if (wrong) throw new FulmarError('MALFORMED', `tool ${name}: ${wrong[0]}: got another value`)
+  if (wrong) throw new FulmarError('MALFORMED', `tool ${name}: ${wrong[0]}: got another type`)
 }
 
-/** The check of a tool's arguments; its schema is read once. */
+/** Returns the check of a tool's arguments; its schema is read once. */
 function checkOf({ parameters, schema }: Tool): (args: unknown) => Promise<CheckedArguments> {
   if (schema !== undefined) {
     return async (args) => {

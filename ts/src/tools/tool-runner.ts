@@ -1,5 +1,5 @@
 /**
- * The calls of one message, run: each on its own under a deadline, within limits, with an answer whatever its tool does.
+ * Execution of the calls of one message: each with a deadline and limits, and always with an answer.
  *
  * ```text
  * call -> readable? -> known? -> not too long? -> fits the schema? -> run under the deadline -> JSON? -> not too long? -> answer
@@ -14,19 +14,22 @@ import type { Json } from '../tensor/index.js'
 import type { ToolCall } from './tool-call.js'
 import { type Tool, type ToolContext, ToolRegistry } from './tool-registry.js'
 
-/** Limits of the calls of one message. */
+/** Limits on the calls of one message. */
 export interface ToolLimits {
-  /** Deadline of each call, in milliseconds, from when it begins. A tool that holds up the event loop is not stopped by it. @default 10_000 */
+  /**
+   * Deadline of each call in milliseconds, from its start. Cannot stop a tool that blocks the event loop.
+   * @default 10_000
+   */
   readonly timeoutMs?: number
-  /** Calls of one message that are run; one answer says that there were more. @default 16 */
+  /** Maximum number of calls of one message that run; one answer reports the excess. @default 16 */
   readonly maxCalls?: number
-  /** The length of a call's arguments as JSON. @default 65_536 */
+  /** Maximum length of a call's arguments as JSON. @default 65_536 */
   readonly maxArgumentChars?: number
-  /** The length of what a tool answers as JSON. @default 65_536 */
+  /** Maximum length of a tool's result as JSON. @default 65_536 */
   readonly maxResultChars?: number
-  /** Calls that run at the same time, over all conversations. @default 16 */
+  /** Maximum number of concurrent calls, over all conversations. @default 16 */
   readonly maxConcurrent?: number
-  /** @default systemClock */
+  /** Clock of the deadlines. @default systemClock */
   readonly clock?: Clock
 }
 
@@ -35,31 +38,31 @@ export interface ToolRunnerOptions extends ToolLimits {
   readonly tools: ToolRegistry | Iterable<Tool>
 }
 
-/** What came of a call. */
+/** Result of a call. */
 export type ToolResult =
   | { readonly ok: true; readonly call: ToolCall; readonly value: Json }
   /**
    * `MALFORMED`: its arguments could not be read or do not fit the schema. `UNKNOWN_NAME`: there is no such tool. `LIMIT_EXCEEDED`: too
-   * many calls, arguments or results too long or too deep. `TIMEOUT`: the deadline passed. `USER_CODE`: the tool threw, or gave what is no JSON.
+   * many calls, arguments or results too long or too deep. `TIMEOUT`: the deadline passed. `USER_CODE`: the tool threw, or returned a value that is not JSON.
    */
   | { readonly ok: false; readonly call: ToolCall; readonly error: FulmarError }
 
-/** How {@link ToolRunner.run} runs. */
+/** Options of {@link ToolRunner.run}. */
 export interface ToolRunOptions {
-  /** What tools may ask for: the conversation up to the calls. */
+  /** Conversation up to the calls, for tools that read it. */
   readonly messages: readonly Message[]
-  /** Whether each call waits for the one before. @default false */
+  /** If true, runs the calls one after another. @default false */
   readonly inOrder?: boolean
-  /** Whether calls in order end with the first that fails. @default false */
+  /** If true, calls in order stop after the first failure. @default false */
   readonly stopOnError?: boolean
-  /** Stops all. */
+  /** Stops all calls. */
   readonly signal?: AbortSignal | undefined
 }
 
-/** How much of what a tool threw is passed on. */
+/** Number of characters of a tool's error message that are passed on. */
 export const TOOL_ERROR_CHARS_MAX = 2_000
 
-/** How deep lists and objects of arguments and results may stand in each other. */
+/** Maximum nesting depth of arguments and results. */
 export const TOOL_JSON_DEPTH_MAX = 64
 
 /** The keys of {@link ToolLimits}. */
@@ -92,7 +95,7 @@ export class ToolRunner {
   readonly #limits: Required<ToolLimits>
   readonly #slots: Slots
 
-  /** @throws {FulmarError} `OUT_OF_RANGE` for a limit that is no positive integer; `UNKNOWN_NAME` for an unknown option; what a registry says of a tool. */
+  /** @throws {FulmarError} `OUT_OF_RANGE` for a limit that is not a positive integer; `UNKNOWN_NAME` for an unknown option; errors of a registry for a tool. */
   constructor(options: ToolRunnerOptions) {
     checkKnownKeys('options', options, ['tools', ...TOOL_LIMIT_KEYS])
     const {
@@ -117,8 +120,8 @@ export class ToolRunner {
   }
 
   /**
-   * A result for each call, in the order of the calls; one more says that there were too many.
-   * @throws {FulmarError} `ABORTED` if `signal` fires. Never for what a policy wrote or a tool does.
+   * Returns a result for each call, in the order of the calls; one more reports calls above the limit.
+   * @throws {FulmarError} `ABORTED` if `signal` fires. Never for text of a policy or an error of a tool.
    */
   async run(calls: readonly ToolCall[], options: ToolRunOptions): Promise<readonly ToolResult[]> {
     checkKnownKeys('options', options, ['messages', 'inOrder', 'stopOnError', 'signal'], ['messages'])
@@ -129,7 +132,7 @@ export class ToolRunner {
       : await Promise.all(allowed.map((call) => this.#runOne(call, options)))
     const first = calls[maxCalls]
     if (first === undefined || results.length < maxCalls) return results
-    const problem = `calls of one message must be ${maxCalls} at most: got ${calls.length}, and ran the first`
+    const problem = `a message must have at most ${maxCalls} calls: got ${calls.length}, and only the first ones ran`
     return [...results, failed(first, 'LIMIT_EXCEEDED', problem)]
   }
 
@@ -186,7 +189,7 @@ export class ToolRunner {
   }
 }
 
-/** Text that templates and tokenizers take, whatever a tool or a policy put into it. */
+/** Makes text of a tool or a policy well-formed for templates and tokenizers. */
 export function wellFormedText(text: string): string {
   return text.replace(/\p{Surrogate}/gu, '\uFFFD')
 }
@@ -196,7 +199,7 @@ function failed(call: ToolCall, code: FulmarError['code'], message: string, caus
   return { ok: false, call, error: new FulmarError(code, shown, { cause }) }
 }
 
-/** Both are made when a tool looks at them: most never do. */
+/** Creates both on first access: most tools use neither. */
 function contextOf(context: { readonly signal: AbortSignal }, messages: readonly Message[]): ToolContext {
   return {
     get signal() {
@@ -208,7 +211,7 @@ function contextOf(context: { readonly signal: AbortSignal }, messages: readonly
   }
 }
 
-/** What was thrown may be anything, and may throw when it is asked what it is. */
+/** Describes anything that was thrown, even if reading it throws. */
 function sentenceOf(error: unknown): string {
   try {
     return String(messageOf(error))
@@ -217,7 +220,7 @@ function sentenceOf(error: unknown): string {
   }
 }
 
-/** A value as JSON, or which rule it breaks. */
+/** Returns a value as JSON, or the rule that it breaks. */
 function jsonWithin(name: string, value: unknown, maxChars: number): { readonly text: string } | BrokenRule {
   let text: string | undefined
   try {
@@ -236,11 +239,11 @@ function jsonWithin(name: string, value: unknown, maxChars: number): { readonly 
 
 interface BrokenRule {
   readonly rule: string
-  /** Whether it is a value that JSON cannot hold, in place of one that is too large. */
+  /** True for a value that is not JSON, false for one that is too large. */
   readonly isNoJson: boolean
 }
 
-/** How deep lists and objects of a text of JSON stand in each other. */
+/** Returns the nesting depth of lists and objects in JSON text. */
 function depthOf(text: string): number {
   let [depth, deepest, isInText] = [0, 0, false]
   for (let at = 0; at < text.length; at++) {

@@ -1,4 +1,4 @@
-/** A tool whose arguments have the types that its schema says. */
+/** Tools whose argument types follow from their schema. */
 
 import { checkKnownKeys } from '../core/index.js'
 import { type StandardSchema, type Tool, type ToolContext, ToolRegistry } from './tool-registry.js'
@@ -12,7 +12,8 @@ export interface ObjectSchema {
 }
 
 /**
- * The values that a JSON Schema allows, as far as `type`, `enum`, `const`, `properties`, `required` and `items` tell; `unknown` for others.
+ * Type of the values that a JSON Schema allows, as far as `type`, `enum`, `const`, `properties`, `required`
+ * and `items` determine it; else `unknown`.
  */
 export type SchemaValue<Schema> = Schema extends { readonly const: infer Value }
   ? Value
@@ -32,7 +33,7 @@ export type SchemaValue<Schema> = Schema extends { readonly const: infer Value }
                 ? SchemaObject<Properties, Schema>
                 : unknown
 
-/** An object of some properties: those that `required` lists are there. */
+/** Type of an object with these properties; those in `required` are not optional. */
 export type SchemaObject<Properties, Schema> = Schema extends {
   readonly required: readonly (infer Required)[]
 }
@@ -47,26 +48,26 @@ export type SchemaObject<Properties, Schema> = Schema extends {
     }
   : { readonly [Name in keyof Properties]?: SchemaValue<Properties[Name]> }
 
-/** The arguments that a tool with this schema is called with. */
+/** Type of the arguments of a tool with this schema. */
 export type ArgumentsOf<Schema> = Schema extends StandardSchema<infer Output> ? Output : SchemaValue<Schema>
 
 /** Options of {@link tool}. */
 export interface ToolOptions<Schema extends ObjectSchema | StandardSchema> {
-  /** The name that the policy calls it by: letters, digits, `_`, `.` and `-`, 64 at most. */
+  /** Name for calls: at most 64 letters, digits, `_`, `.` and `-`. */
   readonly name: string
-  /** The words that the policy reads about it. */
+  /** Description for the policy. */
   readonly description?: string
   /**
-   * A JSON Schema, which the policy reads too, or a validator of Standard Schema (zod, valibot, arktype). Arguments that do not fit are
-   * answered with what is wrong, and `run` is not called.
+   * A JSON Schema, which the policy gets too, or a Standard Schema validator (zod, valibot, arktype). Invalid
+   * arguments are answered with the reason, and `run` is not called.
    */
   readonly schema: Schema
   /**
-   * The JSON Schema that the policy reads, beside a validator of Standard Schema.
-   * @default that of `schema`, where it is one; any object
+   * JSON Schema for the policy, in addition to a Standard Schema validator.
+   * @default `schema` if it is a JSON Schema; else any object
    */
   readonly parameters?: ObjectSchema
-  /** Answers a call with JSON, or a promise of it. What it throws is the answer of the call. */
+  /** Runs a call and returns JSON, or a promise of it. An error becomes the answer of the call. */
   readonly run: (args: ArgumentsOf<Schema>, context: ToolContext) => unknown
 }
 

@@ -9,20 +9,23 @@ import { ToolRunner } from './tool-runner.js'
 
 /** Options of {@link withTools}. */
 export interface WithToolsOptions {
-  /** Runs the calls: one for all conversations of a task, so that its limits are theirs together. */
+  /** Runs the calls: one runner for all conversations of a task, so that they share its limits. */
   readonly runner: ToolRunner
   /** Begins the conversation and answers messages without calls. Closed with the conversation. */
   readonly env: MessageEnv
-  /** Finds calls in texts. @default only the calls that the renderer parsed count */
+  /** Parser of calls in texts. @default only calls parsed by the renderer count */
   readonly parser?: ToolCallParser
-  /** Gives the tools to the chat template; if false, `env` must tell the policy of them. @default true */
+  /**
+   * If true, passes the tools to the chat template; if false, `env` must describe them to the policy.
+   * @default true
+   */
   readonly inTemplate?: boolean
 }
 
 /**
- * A conversation with tools: tells the policy of them, answers messages with calls by running the calls side by side, a message each, and
- * leaves all other messages to `env`. How many turns there may be is the rollout's limit. The signals of such a step are `toolCalls` and
- * `toolErrors`.
+ * Adds tools to a conversation: describes them to the policy, runs the calls of a message concurrently and
+ * answers each with a message, and passes all other messages to `env`. The rollout limits the number of
+ * turns. Signals of such a step are `toolCalls` and `toolErrors`.
  *
  * @throws {FulmarError} `MALFORMED` for a parser or a runner of another form; its `step`: `ABORTED` at the
  * step's deadline.

@@ -3,7 +3,7 @@
 import { callBlocks } from './call-blocks.js'
 import type { ParsedCalls, ToolCallParser } from './tool-call.js'
 
-/** A longer name or tag opens no call. */
+/** Maximum length of a name or tag; a longer one does not begin a call. */
 export const TOOL_NAME_CHARS_MAX = 256
 
 const OPENING = new RegExp(
@@ -12,8 +12,9 @@ const OPENING = new RegExp(
 )
 
 /**
- * Reads calls written as `<tool name="search" tag="a">{"query": "x"}</tool>`: the name first, a tag if one likes, arguments as an object of
- * JSON or none. A `</tool>` within a text of the arguments does not end them. A block that is never closed is text.
+ * Parses calls written as `<tool name="search" tag="a">{"query": "x"}</tool>`: the name, an optional tag,
+ * optional arguments as a JSON object. A `</tool>` within a text of the arguments does not end them. An
+ * unclosed block is text.
  *
  * @example
  * ```ts

@@ -1,11 +1,11 @@
 /**
- * A folder that is there whole or not at all, and that is refused by the name of a file that is missing, foreign or damaged.
+ * Atomic writes and checked reads of a folder; an error names the file that is missing, foreign or damaged.
  *
  * ```text
  * X.writing/ all files, each synced     X.writing/manifest.json, last     sync X.writing
  * X -> X.replaced     X.writing -> X     sync the folder around them     remove X.replaced
  * ```
- * Whatever stops in between, X or X.replaced is whole. Node only.
+ * If a save stops at any point, X or X.replaced is complete. Node only.
  */
 
 import { dirname, join } from 'node:path'
@@ -22,17 +22,20 @@ export const CHECKPOINT_WEIGHTS_BYTES_MAX = 2 ** 36
 const MANIFEST = 'manifest.json'
 const FORMAT = 'fulmar manifest'
 
-/** What a manifest says of a file. */
+/** Entry of a manifest for one file. */
 interface ManifestEntry {
   readonly bytes: number
-  /** Eight hexadecimal digits. */
+  /** Checksum as eight hexadecimal digits. */
   readonly crc32: string
 }
 
-/** A file to write; its bytes are made when its turn comes, as not all need be in memory together. */
+/** A file to write; its bytes are made just before the write, to keep only one file in memory. */
 export type FolderFile = readonly [name: string, data: () => string | Uint8Array | Promise<Uint8Array>]
 
-/** Writes `files` as `folder`, in the place of an older one. @throws {FulmarError} `IO` if the system refuses; what `data` throws. */
+/**
+ * Writes `files` as `folder`, replacing an older one.
+ * @throws {FulmarError} `IO` if the system fails; errors of `data`.
+ */
 export async function writeFolder(disk: Disk, folder: string, files: readonly FolderFile[]): Promise<void> {
   const writing = `${folder}.writing`
   try {
@@ -54,10 +57,11 @@ export async function writeFolder(disk: Disk, folder: string, files: readonly Fo
   }
 }
 
-/** Moves `writing` to `folder`; after an error the older folder is where it was. */
+/** Moves `writing` to `folder`; after an error the older folder is in its place. */
 async function putIntoPlace(disk: Disk, writing: string, folder: string): Promise<void> {
   const replaced = `${folder}.replaced`
-  // After a crash between the two renames of an earlier save it is the only whole folder: it stays until the new one is in place.
+  // After a crash between the two renames of an earlier save this is the only complete folder: it stays until
+  // the new one is in place.
   const isThere = (await disk.names(folder)) !== undefined
   if (isThere) await disk.remove(replaced)
   if (isThere) await disk.rename(folder, replaced)
@@ -73,7 +77,7 @@ async function putIntoPlace(disk: Disk, writing: string, folder: string): Promis
     if (isThere) await disk.rename(replaced, folder)
     throw cause
   }
-  // The new folder is safe: what is left over goes with the next save.
+  // The new folder is safe: leftovers are removed by the next save.
   await disk.remove(replaced).catch(() => undefined)
 }
 
@@ -82,20 +86,26 @@ async function writeSynced(disk: Disk, path: string, data: string | Uint8Array):
   await disk.syncFile(path)
 }
 
-/** `folder`; or, after a crash between the two renames of a save, the older one that stands aside. */
+/**
+ * Returns `folder`; or, after a crash between the two renames of a save, the older one under its temporary
+ * name.
+ */
 export async function wholeFolder(disk: Disk, folder: string): Promise<string> {
   const isWhole = async (path: string) => ((await namesOf(disk, path)) ?? []).length > 0
   return !(await isWhole(folder)) && (await isWhole(`${folder}.replaced`)) ? `${folder}.replaced` : folder
 }
 
-/** The names in a folder; nothing if it is not there. @throws {FulmarError} `IO` for any other reason why it cannot be read. */
+/**
+ * Returns the names in a folder; `undefined` if it does not exist.
+ * @throws {FulmarError} `IO` if it cannot be read.
+ */
 export async function namesOf(disk: Disk, folder: string): Promise<readonly string[] | undefined> {
   return await disk.names(folder).catch((cause: unknown) => {
     throw unreadable(folder, cause)
   })
 }
 
-/** A folder that {@link writeFolder} wrote; its files are read one at a time, each checked. */
+/** A folder written by {@link writeFolder}; its files are read one at a time, each verified. */
 export class CheckedFolder {
   /** The names of its files. */
   readonly names: ReadonlySet<string>
@@ -112,7 +122,7 @@ export class CheckedFolder {
 
   /**
    * Reads the manifest and compares the names; names that begin with a dot belong to the system.
-   * @throws {FulmarError} `IO` if there is no folder or no manifest; `CORRUPT` for a file too many or too few, `MALFORMED` for a
+   * @throws {FulmarError} `IO` if there is no folder or no manifest; `CORRUPT` for an extra or a missing file, `MALFORMED` for a
    * manifest of another form.
    */
   static async open(disk: Disk, path: string): Promise<CheckedFolder> {
@@ -137,7 +147,7 @@ export class CheckedFolder {
     return new CheckedFolder(disk, folder, entries)
   }
 
-  /** The bytes of a file. @throws {FulmarError} `IO`, `CORRUPT` or `LIMIT_EXCEEDED`, naming it. */
+  /** Reads the bytes of a file. @throws {FulmarError} `IO`, `CORRUPT` or `LIMIT_EXCEEDED`, with its name. */
   async read(name: string): Promise<Uint8Array> {
     const path = join(this.#folder, name)
     const entry = this.#entries.get(name)
@@ -150,7 +160,7 @@ export class CheckedFolder {
         'LIMIT_EXCEEDED',
         `${path} must have at most ${bytesMax} bytes: got ${entry.bytes}`,
       )
-    // A file that is larger than it was is not read at all.
+    // A file that grew is not read at all.
     const bytes = await this.#disk.read(path, entry.bytes).catch((cause: unknown) => {
       if (cause instanceof FulmarError && cause.code === 'LIMIT_EXCEEDED') throw damaged(path, cause)
       throw cause
@@ -160,12 +170,12 @@ export class CheckedFolder {
     return bytes
   }
 
-  /** The object in a JSON file. @throws {FulmarError} As `read`; `MALFORMED` for another value. */
+  /** Reads the object in a JSON file. @throws {FulmarError} As `read`; `MALFORMED` for another value. */
   async readJson(name: string): Promise<Record<string, unknown>> {
     return parseObject(join(this.#folder, name), await this.read(name))
   }
 
-  /** Reads the files that nobody else does, for their checksums alone. */
+  /** Verifies the checksums of files that are not read otherwise. */
   async check(names: Iterable<string>): Promise<void> {
     for (const name of names) await this.read(name)
   }
@@ -200,7 +210,7 @@ function parseObject(path: string, bytes: Uint8Array): Record<string, unknown> {
   try {
     json = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
   } catch (cause) {
-    throw new FulmarError('MALFORMED', `${path} must be a JSON object: got a text that is not JSON`, {
+    throw new FulmarError('MALFORMED', `${path} must be a JSON object: the text is not JSON`, {
       cause,
     })
   }

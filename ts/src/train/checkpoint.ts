@@ -1,4 +1,4 @@
-/** Checkpoints: a folder that is there whole or not at all. */
+/** Checkpoints: folders that are written atomically. */
 
 import { basename } from 'node:path'
 import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
@@ -11,9 +11,9 @@ const WEIGHTS = 'model.safetensors'
 const ADAPTER_CONFIG = 'adapter_config.json'
 const ADAPTER = 'adapter_model.safetensors'
 const MOMENTS = 'optimizer.safetensors'
-/** @internal The file that tells a checkpoint from a folder of others. */
+/** @internal File that marks a folder as a checkpoint. */
 export const CHECKPOINT_STATE = 'state.json'
-/** Names that `files` may not take. */
+/** Reserved names, which `files` may not use. */
 const RESERVED = [
   CONFIG,
   WEIGHTS,
@@ -25,12 +25,12 @@ const RESERVED = [
   `${WEIGHTS}.index.json`,
 ]
 
-/** What a checkpoint keeps besides weights and moments: plain JSON, such as where the data stands. */
+/** State of a checkpoint besides weights and moments: plain JSON, such as the position in the data. */
 export type CheckpointState = Readonly<Record<string, unknown>>
 
 /** Options of {@link saveCheckpoint}. */
 export interface SaveCheckpointOptions {
-  /** Replaced if it is there. */
+  /** Folder to write; replaced if it exists. */
   readonly folder: string
   /**
    * Written as `model.safetensors` and `config.json`, as Hugging Face lays them out, with the files of the folder that it was loaded from
@@ -41,23 +41,24 @@ export interface SaveCheckpointOptions {
   readonly optimizer?: Optimizer
   /** Written as `state.json`. */
   readonly state?: CheckpointState
-  /** Further files by name, such as a tokenizer. A name is a plain one, and none of those above. */
+  /** Additional files by name, such as a tokenizer. Names must be plain and not reserved. */
   readonly files?: Readonly<Record<string, string>>
 }
 
-/** A checkpoint that was read. The decoder is the caller's to dispose. */
+/** A checkpoint that was read. The caller disposes the decoder. */
 export interface Checkpoint {
   readonly decoder: Decoder
   readonly state: CheckpointState
 }
 
 /**
- * Writes a checkpoint: all files into a temporary folder beside it, each synced, and a `manifest.json` with their checksums last; then two
- * renames. Whatever stops in between, the older checkpoint or the new one is there whole.
+ * Writes a checkpoint: all files into a temporary folder next to it, each synced, then a `manifest.json` with
+ * their checksums, then two renames. If a save stops at any point, the older checkpoint or the new one is
+ * complete.
  *
- * @throws {FulmarError} `IO` if the system refuses (a disk that is full is called so) or a name in `files` is not a plain one;
- * `INCOMPATIBLE` if it is one of the checkpoint's own; `NON_FINITE` for weights that are no numbers. An older checkpoint of that name is
- * then still there, and nothing is left beside it.
+ * @throws {FulmarError} `IO` if the system fails (the message names a full disk) or a name in `files` has a
+ * folder; `INCOMPATIBLE` if it is a reserved name; `NON_FINITE` for weights that are not finite. After an
+ * error an older checkpoint of that name is unchanged, and no temporary folder is left.
  *
  * @example
  * ```ts
@@ -88,7 +89,7 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<vo
   await saveCheckpointOn(nodeDisk, options)
 }
 
-/** @internal The same on any disk. */
+/** @internal {@link saveCheckpoint} on any disk. */
 export async function saveCheckpointOn(disk: Disk, options: SaveCheckpointOptions): Promise<void> {
   const { folder, decoder, optimizer, state = {}, files = {} } = options
   for (const name of Object.keys(files)) checkName(name)
@@ -105,7 +106,7 @@ export async function saveCheckpointOn(disk: Disk, options: SaveCheckpointOption
   ])
 }
 
-/** Refuses names that leave the folder or are taken. */
+/** Rejects names outside the folder and reserved names. */
 function checkName(name: string): void {
   if (basename(name) !== name || name.startsWith('.') || name.includes('\\')) {
     throw new FulmarError('IO', `files must have plain names: got ${JSON.stringify(name)}`)
@@ -118,13 +119,14 @@ function checkName(name: string): void {
 }
 
 /**
- * Reads what {@link saveCheckpoint} wrote: weights, their adapter and their version, bit for bit, and the state.
- * {@link Decoder.fromFolder} reads models of others. Every file is checked against the manifest; no pipe or device is opened.
+ * Reads a checkpoint of {@link saveCheckpoint}: weights, adapter, version and state, bit for bit. {@link
+ * Decoder.fromFolder} reads models of other programs. Every file is verified against the manifest; pipes and
+ * devices are never opened.
  *
- * @throws {FulmarError} `IO` if a file cannot be read or there is no manifest; `CORRUPT` if one is missing, damaged or was not saved with
- * the others; `MALFORMED` for a JSON file of another form; `LIMIT_EXCEEDED` for one above 256 MiB or
- * 64 GiB. The sentence names the file. `INCOMPATIBLE` if the weights are those of another architecture
- * than `config.json` says.
+ * @throws {FulmarError} `IO` if a file cannot be read or there is no manifest; `CORRUPT` if one is missing,
+ * damaged or was not saved with the others; `MALFORMED` for a JSON file of another form; `LIMIT_EXCEEDED` for
+ * one above 256 MiB or 64 GiB. The message names the file. `INCOMPATIBLE` if the weights do not fit the
+ * architecture of `config.json`.
  *
  * @example
  * ```ts
@@ -152,7 +154,7 @@ export async function loadCheckpoint(folder: string): Promise<Checkpoint> {
   return await loadCheckpointOn(nodeDisk, folder)
 }
 
-/** @internal The same on any disk. */
+/** @internal {@link loadCheckpoint} on any disk. */
 export async function loadCheckpointOn(disk: Disk, folder: string): Promise<Checkpoint> {
   const files = await CheckedFolder.open(disk, folder)
   const [config, state] = [await files.readJson(CONFIG), await files.readJson(CHECKPOINT_STATE)]
@@ -185,9 +187,9 @@ export async function loadCheckpointOn(disk: Disk, folder: string): Promise<Chec
 }
 
 /**
- * The optimiser of a checkpoint, which `make` makes of its file.
- * @throws {FulmarError} As {@link loadCheckpoint}; `INCOMPATIBLE` for moments of other weights, such as those of an adapter that the
- * decoder does not have.
+ * Restores the optimizer of a checkpoint; `make` constructs it from the file.
+ * @throws {FulmarError} As {@link loadCheckpoint}; `INCOMPATIBLE` for moments of other weights, such as those
+ * of an adapter that the decoder does not have.
  *
  * @example
  * ```ts
@@ -209,8 +211,8 @@ export async function loadOptimizer<T extends Optimizer>(
 }
 
 /**
- * Whether a checkpoint is at `folder`; {@link loadCheckpoint} says whether it is undamaged.
- * @throws {FulmarError} `IO` if the folder is there and cannot be read.
+ * Returns true if `folder` holds a checkpoint; {@link loadCheckpoint} verifies it.
+ * @throws {FulmarError} `IO` if the folder exists and cannot be read.
  *
  * @example
  * ```ts
@@ -227,7 +229,7 @@ export async function hasCheckpoint(folder: string): Promise<boolean> {
 
 /**
  * Removes a checkpoint, if there is one.
- * @throws {FulmarError} `IO` if the system refuses.
+ * @throws {FulmarError} `IO` if the system fails.
  *
  * @example
  * ```ts

@@ -1,4 +1,4 @@
-/** The model that a configuration names. */
+/** Loads or creates the model of a configuration. */
 
 import type { RendererConfig } from '../chat/index.js'
 import { FulmarError } from '../core/index.js'
@@ -8,7 +8,7 @@ import type { TrainConfig } from './config.js'
 import { charParts, Model, readParts, tinyShape } from './model.js'
 
 /**
- * Loads or makes the model of a configuration; `held`, where it is given, takes the place of its weights.
+ * Loads or creates the model of a configuration; if `held` is given, it replaces the weights.
  * @throws {FulmarError} As `loadModel` and `createModel`; `INCOMPATIBLE` if `held` has another architecture or dtype than the configuration
  * asks for; as `Decoder.addLora`.
  */
@@ -37,13 +37,13 @@ async function fromPath(
   { model: { dtype }, renderer: knobs }: TrainConfig,
   held: Decoder | undefined,
 ): Promise<Model> {
-  // Knobs without a name are those of a template; without any, the template decides whose it is.
+  // Options without a name belong to a template; without options, the template decides.
   const name = Object.keys(knobs).length === 0 ? 'auto' : 'opaque'
   const renderer = { name, ...knobs } as RendererConfig
   return new Model(await readParts(path, { dtype, renderer }, held))
 }
 
-/** Refuses a checkpoint of another architecture than the configuration asks for. */
+/** Rejects a checkpoint whose architecture differs from the configuration. */
 function checkShape(found: DecoderConfig, asked: DecoderConfig): void {
   const key = Object.keys(asked).find((name) => found[name] !== asked[name])
   if (key === undefined) return

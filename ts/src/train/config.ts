@@ -2,7 +2,7 @@
  * The configuration of a training run: what `fulmar train CONFIG` reads and what `config.json` in a run folder holds.
  *
  * `checkTrainConfig` turns unknown JSON into a {@link TrainConfig} with every default filled in. Options of the Rust
- * core (`model`, `loss`, `optimizer`) pass through untouched: their defaults live there.
+ * core (`model`, `loss`, `optimizer`) pass through unchanged: it has their defaults.
  */
 
 import {
@@ -29,27 +29,28 @@ import { TASK_NAMES, type TaskFactory, taskFactory } from './task-factory.js'
 export type CoreOptions = Readonly<Record<string, unknown>>
 
 /**
- * Which task is trained, and its options. Those of `sumDigits` are checked here: `numbers` (fewest and most in a problem),
- * `min` and `max` (of a number), `prompt` (`short`: one line that a tiny policy can learn; `contract`: with a worked
- * example). Those of other tasks are checked by the task.
+ * Name of the task and its options. Those of `sumDigits` are checked here: `numbers` (fewest and most in a
+ * problem), `min` and `max` (of a number), `prompt` (`short`: one line that a tiny policy can learn;
+ * `contract`: with a worked example). Other tasks check theirs.
  */
 export type TaskConfig = CoreOptions & {
-  /** A name that `taskFactories` or the caller of `runTraining` knows. */
+  /** Name in `taskFactories` or in the `tasks` of the call. */
   readonly name: string
 }
 
 /**
- * What is trained: a decoder from nothing, by the options of `Decoder` (`hidden_size` ...); or one that is there, by
- * `path`: a folder as Hugging Face lays it out, or a GGUF file, with its tokenizer in it.
+ * Model to train: a new decoder, by the options of `Decoder` (`hidden_size` ...); or an existing one, by its
+ * `path`: a Hugging Face folder or a GGUF file, which includes the tokenizer.
  */
 export type ModelConfig = CoreOptions & {
-  /** What its weights are stored as; optimisers keep single precision. */
+  /** Dtype of the stored weights; optimizer state stays in f32. */
   readonly dtype: WeightDtype
-  /** The folder or file to begin with. */
+  /** Folder or file of the initial model. */
   readonly path?: string
   /**
-   * Trains a low-rank adapter beside the weights, which stay as they are: PEFT's `r`, `lora_alpha`, `use_rslora`, `target_modules`,
-   * `exclude_modules` and `layers_to_transform`, with the defaults of `addLora`. Begins from the seed of the run.
+   * Trains a low-rank adapter and freezes the weights: PEFT's `r`, `lora_alpha`, `use_rslora`,
+   * `target_modules`, `exclude_modules` and `layers_to_transform`, with the defaults of `addLora`.
+   * Initialized from the seed of the run.
    * @default all weights are trained
    */
   readonly lora?: LoraConfig
@@ -57,23 +58,23 @@ export type ModelConfig = CoreOptions & {
 
 /** The supervised warm start. */
 export interface SftConfig {
-  /** Optimiser steps; 0 skips the phase. */
+  /** Number of optimizer steps; 0 skips the phase. */
   readonly steps: number
   /** Worked examples per step. */
   readonly batchSize: number
-  /** The largest learning rate. */
+  /** Peak learning rate. */
   readonly learningRate: number
-  /** Steps in which the rate rises to it. */
+  /** Number of warmup steps to the peak rate. */
   readonly warmupSteps: number
-  /** Share of the rate that is left at the end; it falls linearly. */
+  /** Share of the peak rate at the end of a linear decay. */
   readonly finalFraction: number
-  /** Gradients are scaled down to this L2 norm. */
+  /** Maximum L2 norm of the gradient; larger ones are scaled down. */
   readonly maxGradNorm: number
   /** Other options of `AdamW`, such as `{ "weightDecay": 0.1 }`. */
   readonly optimizer: CoreOptions
 }
 
-/** The phase that learns from pairs of answers. */
+/** Training on pairs of answers. */
 export interface DpoConfig extends SftConfig {
   /** A file of JSON lines, each with the messages `prompt`, `chosen` and `rejected`. */
   readonly pairs: string
@@ -81,51 +82,60 @@ export interface DpoConfig extends SftConfig {
   readonly loss: CoreOptions
 }
 
-/** The phase that learns from rollouts. */
+/** Training on rollouts. */
 export interface GrpoConfig {
-  /** What is learnt from a group: `grpo` compares its members, `expertIteration` imitates the best of them. */
+  /** Learning from a group: `grpo` compares its members, `expertIteration` imitates the best of them. */
   readonly recipe: 'grpo' | 'expertIteration'
-  /** Members of a group that `expertIteration` imitates. */
+  /** Number of group members that `expertIteration` imitates. */
   readonly numExperts: number
-  /** Optimiser steps; 0 skips the phase. */
+  /** Number of optimizer steps; 0 skips the phase. */
   readonly steps: number
   /** Problems per step. */
   readonly promptsPerStep: number
   /** Rollouts per problem. */
   readonly groupSize: number
-  /** Most tokens of one answer, the stop token included. */
+  /** Maximum number of tokens of an answer, including the stop token. */
   readonly maxTokens: number
-  /** Most turns of a rollout; 0 for as many as the task takes. */
+  /** Maximum number of turns of a rollout; 0 for the task's own limit. */
   readonly maxTurns: number
-  /** Most tokens of a rollout, prompts included; 0 for no limit. */
+  /** Maximum number of tokens of a rollout, including prompts; 0 for no limit. */
   readonly maxRolloutTokens: number
-  /** Steps that rollouts run ahead of training; 0 is synchronous, and the only mode that a resume repeats bit for bit. */
+  /**
+   * Number of steps that rollouts run ahead of training; 0 is synchronous, and the only mode that a resume
+   * repeats bit for bit.
+   */
   readonly offPolicySteps: number
   /** Share of the groups under way within which finished ones overtake slower ones; 0 for strict order. */
   readonly windowFraction: number
-  /** Draws further problems until `promptsPerStep` of them have answers of different worth. */
+  /** If true, draws more problems until `promptsPerStep` groups have answers with different rewards. */
   readonly dynamicSampling: boolean
-  /** Most tokens of one pass through the decoder; 0 for all of a step at once. Longer samples are dropped. */
+  /**
+   * Maximum number of tokens of one pass through the decoder; 0 for the whole step at once. Longer samples
+   * are dropped.
+   */
   readonly tokensPerPass: number
-  /** Whether the policy before GRPO is kept to measure the distance to it, and for a `klToRef` of the loss. */
+  /**
+   * If true, keeps the policy before GRPO as reference, to measure the divergence and for a `klToRef` of the
+   * loss.
+   */
   readonly reference: boolean
   /** Sampling temperature of the rollouts. */
   readonly temperature: number
-  /** Sampling among the `topK` likeliest tokens; 0 means all. */
+  /** Number of most likely tokens to sample from; 0 means all. */
   readonly topK: number
-  /** Sampling among the likeliest tokens that reach this probability together. */
+  /** Probability mass of the most likely tokens to sample from. */
   readonly topP: number
-  /** Texts that end an answer, beside the renderer's stop tokens. */
+  /** Texts that end an answer, in addition to the renderer's stop tokens. */
   readonly stopStrings: readonly string[]
-  /** The largest learning rate. */
+  /** Peak learning rate. */
   readonly learningRate: number
-  /** Steps in which the rate rises to it. */
+  /** Number of warmup steps to the peak rate. */
   readonly warmupSteps: number
-  /** Share of the rate that is left at the end; it falls linearly. */
+  /** Share of the peak rate at the end of a linear decay. */
   readonly finalFraction: number
-  /** Divides each group's advantages by its standard deviation. */
+  /** If true, divides each group's advantages by their standard deviation. */
   readonly stdNormalize: boolean
-  /** Gradients are scaled down to this L2 norm. */
+  /** Maximum L2 norm of the gradient; larger ones are scaled down. */
   readonly maxGradNorm: number
   /** Options of `GRPOLoss`, such as `{ "clipEpsilon": 0.2 }`; of `SFTLoss` for `expertIteration`. */
   readonly loss: CoreOptions
@@ -133,60 +143,61 @@ export interface GrpoConfig {
   readonly optimizer: CoreOptions
 }
 
-/** How the policy is measured on held-out problems. */
+/** Evaluation of the policy on held-out problems. */
 export interface EvalConfig {
-  /** Held-out problems per measurement. */
+  /** Number of held-out problems per evaluation. */
   readonly numProblems: number
-  /** Measures every so many GRPO steps besides before and after; 0 for never. */
+  /** Number of GRPO steps between evaluations, besides those before and after; 0 for none. */
   readonly everySteps: number
-  /** Sampling temperature of the measurement. */
+  /** Sampling temperature of the evaluation. */
   readonly temperature: number
-  /** Ends the run early once a measurement reaches this pass rate; 0 for never. */
+  /** Pass rate at which the run ends early; 0 for never. */
   readonly stopAtPassRate: number
 }
 
-/** A whole run. Every field is set; see {@link checkTrainConfig} for the defaults. */
+/** Configuration of a whole run. Every field is set; see {@link checkTrainConfig} for the defaults. */
 export interface TrainConfig {
-  /** Fixes weights, data, draws. A non-negative safe integer. */
+  /** Seed of weights, data and draws. A non-negative safe integer. */
   readonly seed: number
-  /** Where the sums are done. */
+  /** Build of the core that computes. */
   readonly backend: 'native' | 'wasm'
   /** The run folder. */
   readonly runDir: string
-  /** What is learnt. */
+  /** Task to learn. */
   readonly task: TaskConfig
-  /** What is trained. */
+  /** Model to train. */
   readonly model: ModelConfig
   /** Options of `createRenderer`; by default plain ChatML, or with a model's `path` the template that came with it. */
   readonly renderer: CoreOptions
   /** The warm start. */
   readonly sft: SftConfig
-  /** What learns from preferences, between the two others; `batchSize` counts pairs. */
+  /** Training on preferences, between the two other phases; `batchSize` counts pairs. */
   readonly dpo: DpoConfig
   /** The reinforcement phase. */
   readonly grpo: GrpoConfig
   /** The measurements. */
   readonly eval: EvalConfig
-  /** Writes a checkpoint every so many steps of a phase besides the end of it; 0 for never. */
+  /** Number of steps of a phase between checkpoints, besides the one at its end; 0 for none. */
   readonly checkpointEverySteps: number
 }
 
 /** Options of {@link checkTrainConfig}. */
 export interface TrainConfigOptions {
   /**
-   * Tasks that the configuration may name besides those of `taskFactories`; others are refused then.
-   * @default unknown: a name near one of `taskFactories` is refused as a spelling mistake, others are left to `runTraining`
+   * Tasks that the configuration may name besides those of `taskFactories`; if given, other names throw.
+   * @default unknown: a name near one of `taskFactories` throws as a spelling mistake, others are left to
+   * `runTraining`
    */
   readonly tasks?: Readonly<Record<string, TaskFactory>>
 }
 
-/** What a finished run reports; `fulmar train --json` prints it. */
+/** Result of a finished run; `fulmar train --json` prints it. */
 export interface TrainResult {
   /** Share of held-out problems solved after the warm start, in [0, 1]. */
   readonly passRateBefore: number
-  /** The same after GRPO. */
+  /** Share of held-out problems solved after GRPO. */
   readonly passRateAfter: number
-  /** Held-out problems behind both rates. */
+  /** Number of held-out problems of both rates. */
   readonly numProblems: number
   /** Mean wall time of a GRPO step. */
   readonly secondsPerStep: number
@@ -232,8 +243,8 @@ export function checkTrainConfig(json: unknown, options: TrainConfigOptions = {}
 }
 
 /**
- * The JSON Schema of a configuration, for editors and other programs; `fulmar train --schema` prints it. It is made of the
- * description that {@link checkTrainConfig} reads with.
+ * Returns the JSON Schema of a configuration, for editors and other programs; `fulmar train --schema` prints
+ * it. It comes from the description that {@link checkTrainConfig} uses.
  *
  * @example
  * ```ts
@@ -292,7 +303,7 @@ const LORA = field.section({
 
 const MODEL = { dtype: DTYPE.schema, path: field.text().schema, lora: LORA.schema }
 
-/** What the supervised phases share; they differ in their defaults. */
+/** Shared fields of the supervised phases, which differ in their defaults. */
 const phase = (defaults: {
   readonly steps: number
   readonly learningRate: number
@@ -354,7 +365,7 @@ const CONFIG = field.section({
   checkpointEverySteps: field.integer({ min: 0, fallback: 50 }),
 })
 
-/** A model from nothing has a shape, which the core checks; one with a path has no other options than these. */
+/** A new model has a shape, which the core checks; one with a path has only these options. */
 function readModel({ lora: given, ...options }: CoreOptions): ModelConfig {
   const dtype = DTYPE.read('config.model.dtype', options.dtype)
   const lora = given === undefined ? {} : { lora: withoutAbsent(LORA.read('config.model.lora', given)) }
@@ -363,7 +374,7 @@ function readModel({ lora: given, ...options }: CoreOptions): ModelConfig {
   return { path: field.text().read('config.model.path', options.path), dtype, ...lora }
 }
 
-/** Without the keys whose defaults the core has. */
+/** Removes the keys whose defaults are in the core. */
 function withoutAbsent(options: CoreOptions): CoreOptions {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined))
 }
@@ -377,7 +388,7 @@ function readTask(options: CoreOptions, own: TrainConfigOptions['tasks']): TaskC
   return { ...task, min, max: upTo.read('config.task.max', max) }
 }
 
-/** Losses check their options when they are made: better now than after the warm start. */
+/** Constructs the losses to check their options now, before the warm start. */
 function checkLosses({ dpo, grpo }: { readonly dpo: DpoConfig; readonly grpo: GrpoConfig }): void {
   const check = (place: string, make: () => unknown) => {
     try {

@@ -1,5 +1,5 @@
 /**
- * Direct preference optimisation: answers that were preferred become likelier than those that were not, near a reference.
+ * Direct preference optimization: makes preferred answers more likely than rejected ones, near a reference.
  * R. Rafailov et al., https://arxiv.org/abs/2305.18290
  */
 
@@ -28,7 +28,7 @@ import {
   rowsOf,
 } from './training-rows.js'
 
-/** A loss of {@link dpo}: a `DPOLoss`, or one of your own. */
+/** A loss of {@link dpo}: a `DPOLoss`, or a custom one. */
 export interface PreferenceObjective extends Objective<PreferenceBatch> {
   /**
    * True if `forward` reads `logSumSqProb`, which costs time to compute.
@@ -39,16 +39,16 @@ export interface PreferenceObjective extends Objective<PreferenceBatch> {
 
 /** Options of {@link dpo}. */
 export interface DpoOptions extends RowTrainingOptions {
-  /** The frozen policy to stay near: the decoder as it was, or `'base'` for the weights under its adapter. */
+  /** Frozen reference policy: a decoder, or `'base'` for the weights without their adapter. */
   readonly reference: Reference
-  /** Makes tokens of conversations. */
+  /** Converts conversations to tokens. */
   readonly renderer: Renderer
-  /** Pairs of answers. A list is taken in its order, again and again. */
+  /** Pairs of answers. A list is repeated in its order. */
   readonly pairs: Dataset<PreferencePair> | readonly PreferencePair[]
   /** Pairs per step. */
   readonly batchSize: number
   /**
-   * One of this package or of your own.
+   * Loss of the pairs, from this package or custom.
    * @default new DPOLoss()
    */
   readonly loss?: PreferenceObjective
@@ -66,19 +66,20 @@ export interface DpoModelOptions
 export interface DpoStep extends TrainStepResult {
   /** Counts from 0. */
   readonly index: number
-  /** The step that the run ends before. */
+  /** Index of the first step after the run. */
   readonly numSteps: number
   /** Tokens of all answers of this step, with their prompts. */
   readonly numTokens: number
 }
 
 /**
- * Trains on pairs of answers, one optimiser step at a time. Takes a model and pairs (rows, or a file of them), and makes the rest; or the
- * parts: a decoder, a reference, an optimiser and a renderer.
+ * Trains on pairs of answers, one optimizer step at a time. Takes a model and pairs (rows, or a file of them)
+ * and makes the other parts; or takes the parts: a decoder, a reference, an optimizer and a renderer.
  *
- * @throws {FulmarError} At once `UNKNOWN_NAME` for an unknown option, `MALFORMED` or `OUT_OF_RANGE` for a bad one, `EMPTY` without a
- * pair; while it runs `ABORTED` if the signal fires, `EMPTY` if an answer holds nothing that an assistant samples, `MALFORMED` for a pair of
- * another form, `INCOMPATIBLE` if a template changes a prompt when an answer follows; what dataset, decoders and optimiser say.
+ * @throws {FulmarError} At once `UNKNOWN_NAME` for an unknown option, `MALFORMED` or `OUT_OF_RANGE` for an
+ * invalid one, `EMPTY` without a pair. While it runs, `ABORTED` if the signal fires, `EMPTY` if an answer has
+ * no assistant token, `MALFORMED` for a pair of another form, `INCOMPATIBLE` if a template changes a prompt
+ * when an answer follows; errors of dataset, decoders and optimizer.
  *
  * @example
  * ```ts
@@ -149,13 +150,13 @@ async function* train(
 }
 
 /**
- * The pairs of a file of JSON lines.
- * @throws {FulmarError} `IO` if it cannot be read; `EMPTY` if it holds none; `MALFORMED` for a line that is no pair; `LIMIT_EXCEEDED` as
- * `readRows`.
+ * Reads the pairs of a JSON Lines file.
+ * @throws {FulmarError} `IO` if it cannot be read; `EMPTY` if it has no line; `MALFORMED` for a line that is
+ * not a pair; `LIMIT_EXCEEDED` as `readRows`.
  */
 export async function readPairs(path: string): Promise<PreferencePair[]> {
   const rows = await readRows(path)
-  if (rows.length === 0) throw new FulmarError('EMPTY', `${path} must hold a pair: it has no line`)
+  if (rows.length === 0) throw new FulmarError('EMPTY', `${path} must hold a pair: it is empty`)
   return rows.map((row, index) => {
     const columns = new Map(Object.entries(row))
     const messages = (name: string, role: 'user' | 'assistant') =>
@@ -168,7 +169,10 @@ export async function readPairs(path: string): Promise<PreferencePair[]> {
   })
 }
 
-/** The chosen answer, then the rejected one, each behind its prompt. @throws {FulmarError} `MALFORMED` or `EMPTY`. */
+/**
+ * Returns the chosen answer, then the rejected one, each after its prompt.
+ * @throws {FulmarError} `MALFORMED` or `EMPTY`.
+ */
 function pairTokens(renderer: Renderer, pair: PreferencePair, row: number): readonly RowTokens[] {
   if (typeof pair !== 'object' || pair === null) {
     const detail = `pair ${row} of the batch must be { prompt, chosen, rejected }: got ${describeValue(pair)}`
@@ -181,7 +185,7 @@ function pairTokens(renderer: Renderer, pair: PreferencePair, row: number): read
     if (tokens.mask.includes(1)) return tokens
     throw new FulmarError(
       'EMPTY',
-      `${place} must hold an assistant's message to train: it holds no such token`,
+      `${place} must hold an assistant's message to train: it has no assistant token`,
     )
   })
 }

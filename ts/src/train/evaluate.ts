@@ -1,4 +1,4 @@
-/** Measures a model at a task. */
+/** Evaluation of a model on a task. */
 
 import type { Renderer } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
@@ -12,23 +12,23 @@ import { only } from './model-training.js'
 export interface EvaluateOptions<Sample>
   extends Omit<MeasureOptions, 'numProblems'>,
     Omit<RollouterOptions<Sample>, 'policy' | 'renderer' | 'maxTokens' | 'groupSize' | 'stdNormalize'> {
-  /** The model to measure; or a policy with the renderer of its model, such as a server's. */
+  /** Model to evaluate; or a policy, such as a server's, with the renderer of its model. */
   readonly model: Model | { readonly policy: Policy; readonly renderer: Renderer }
   /**
-   * Held-out samples that are tried.
+   * Number of held-out samples.
    * @default 100
    */
   readonly numProblems?: number
   /**
-   * Most tokens of one completion, the stop token included.
+   * Maximum number of tokens of a completion, including the stop token.
    * @default 512
    */
   readonly maxTokens?: number
 }
 
 /**
- * Measures a model, or a policy of yours with a renderer, on the validation samples of a task: pass rate with its interval, the chance to
- * pass within k answers, mean reward, and every answer. The same samples and the same seeds each time.
+ * Evaluates a model, or a policy with a renderer, on the validation samples of a task. Returns the pass rate
+ * with its interval, pass@k, mean reward, and every answer. Uses the same samples and seeds each time.
  *
  * @throws {FulmarError} `MALFORMED` for a model of another form; `UNKNOWN_NAME` for an unknown option; `OUT_OF_RANGE` for a number outside its
  * range; `ABORTED` if the signal fires; `USER_CODE` if the task's `isSolved` throws.
@@ -62,7 +62,7 @@ export async function evaluate<Sample>(options: EvaluateOptions<Sample>): Promis
   return await rollouter.evaluate({ ...only(options, MEASURE_KEYS), numProblems })
 }
 
-/** Options of a rollouter that a measurement has no use for, or takes from the model. */
+/** Options of a rollouter that an evaluation ignores, or takes from the model. */
 const REPLACED: readonly string[] = ['policy', 'renderer', 'groupSize', 'stdNormalize']
 
 function checkPolicy(model: unknown): void {

@@ -23,10 +23,10 @@ import { checkObjective } from './train-step.js'
 
 /** Options of {@link expertIteration}. */
 export interface ExpertIterationOptions<Sample> extends RolloutTrainingOptions<Sample> {
-  /** Rollouts that are kept of each group, at most its size. */
+  /** Number of rollouts to keep of each group, at most its size. */
   readonly numExperts: number
   /**
-   * One of this package or of your own.
+   * Loss of the kept rollouts, from this package or custom.
    * @default new SFTLoss()
    */
   readonly loss?: Objective<SFTBatch>
@@ -41,7 +41,8 @@ export interface ExpertIterationModelOptions<Sample>
 export type ExpertIterationStep = RolloutTrainingStep
 
 /**
- * Trains a policy on the best of its own rollouts, one optimiser step at a time. Takes a model and a task, or the parts, as {@link grpo}.
+ * Trains a policy on the best of its own rollouts, one optimizer step at a time. Takes a model and a task, or
+ * the parts, as {@link grpo}.
  *
  * @throws {FulmarError} `OUT_OF_RANGE` if `numExperts` is not from 1 to the size of a group; else as {@link grpo}.
  *
@@ -82,7 +83,10 @@ export function expertIteration<Sample>(
 /** The learning rates of `sft`: the best answers are examples. */
 const RATES = { all: 2e-5, adapter: 2e-4 }
 
-/** The samples of the best rollouts of a group; none if they are all worth the same, or one of them could not be scored. */
+/**
+ * Returns the samples of the best rollouts of a group; none if all rewards are equal, or a rollout has no
+ * score.
+ */
 function bestOf(
   { rollouts, metrics }: RolloutGroup,
   selection: { readonly totalDialogTurns: number; readonly topkSize: number },

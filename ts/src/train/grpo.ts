@@ -1,6 +1,6 @@
 /**
- * Group relative policy optimisation: sample groups, compare siblings, step, repeat; in turn, or with rollouts that run
- * ahead of training.
+ * Group relative policy optimization: sample groups, compare their members, update, repeat; synchronously, or
+ * with rollouts ahead of training.
  *
  * ```text
  * each step: promptsPerStep samples -> groups of rollouts -> advantages -> one batch of ledger samples
@@ -23,7 +23,8 @@ import { checkObjective } from './train-step.js'
 /** Options of {@link grpo}. */
 export interface GrpoOptions<Sample> extends RolloutTrainingOptions<Sample> {
   /**
-   * One of this package or of your own: it is given log-probs, advantages and masks, and gives back its value and gradient.
+   * Loss of the rollouts, from this package or custom: takes log-probs, advantages and masks, returns its
+   * value and gradient.
    * @default new GRPOLoss()
    */
   readonly loss?: Objective<LossBatch>
@@ -38,12 +39,13 @@ export interface GrpoModelOptions<Sample>
 export type GrpoStep = RolloutTrainingStep
 
 /**
- * Trains a policy on the rewards of its own rollouts, one optimiser step at a time. Takes a model and a task, and makes the rest; or the
- * parts: a policy, a rollouter and an optimiser.
+ * Trains a policy on the rewards of its own rollouts, one optimizer step at a time. Takes a model and a task
+ * and makes the other parts; or takes the parts: a policy, a rollouter and an optimizer.
  *
- * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; `MALFORMED` without one that must be given, or for a loss without
- * `forward`; `ABORTED` if the signal fires; `EMPTY` after 100 steps in a row in which no group
- * had two different rewards; `NON_FINITE` after `maxSkippedSteps` steps in a row without a finite loss and gradient; what rollouter, decoder, loss and optimiser say.
+ * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; `MALFORMED` for a missing option or a loss
+ * without `forward`; `ABORTED` if the signal fires; `EMPTY` after 100 consecutive steps in which no group had
+ * two different rewards; `NON_FINITE` after `maxSkippedSteps` consecutive steps without a finite loss and
+ * gradient; errors of rollouter, decoder, loss and optimizer.
  *
  * @example
  * ```ts

@@ -1,5 +1,6 @@
 /**
- * Kahneman-Tversky optimisation: answers with a thumb up become likelier near a reference, those with a thumb down less likely.
+ * Kahneman-Tversky optimization: makes desirable answers more likely and undesirable ones less likely, near a
+ * reference.
  * K. Ethayarajh et al., https://arxiv.org/abs/2402.01306
  *
  * ```text
@@ -34,11 +35,11 @@ import {
   type Said,
 } from './training-rows.js'
 
-/** An answer with a thumb up or down. Other columns of a row are not looked at. */
+/** An answer with a label. Other columns of a row are ignored. */
 export interface LabelledAnswer {
   /** The question. */
   readonly prompt: Said
-  /** An assistant's message, and what may follow it. */
+  /** An assistant's message, and any messages after it. */
   readonly completion: Said
   /** True for a desirable answer. */
   readonly label: boolean
@@ -46,16 +47,16 @@ export interface LabelledAnswer {
 
 /** Options of {@link kto}. */
 export interface KtoOptions extends RowTrainingOptions {
-  /** The frozen policy to stay near: the decoder as it was, or `'base'` for the weights under its adapter. */
+  /** Frozen reference policy: a decoder, or `'base'` for the weights without their adapter. */
   readonly reference: Reference
-  /** Makes tokens of conversations. */
+  /** Converts conversations to tokens. */
   readonly renderer: Renderer
-  /** Answers of both kinds. A list is taken in its order, again and again. */
+  /** Answers of both labels. A list is repeated in its order. */
   readonly examples: Dataset<LabelledAnswer> | readonly LabelledAnswer[]
   /** Answers per step, at least 2: each prompt is scored with the answer of the next one too. */
   readonly batchSize: number
   /**
-   * One of this package or of your own.
+   * Loss of the answers, from this package or custom.
    * @default new KTOLoss()
    */
   readonly loss?: Objective<KTOBatch>
@@ -73,20 +74,21 @@ export interface KtoModelOptions
 export interface KtoStep extends TrainStepResult {
   /** Counts from 0. */
   readonly index: number
-  /** The step that the run ends before. */
+  /** Index of the first step after the run. */
   readonly numSteps: number
   /** Tokens of all answers of this step with their prompts. */
   readonly numTokens: number
 }
 
 /**
- * Trains on answers that are good or bad by themselves, one optimiser step at a time. Takes a model and examples (rows, or a file of them),
- * and makes the rest; or the parts: a decoder, a reference, an optimiser and a renderer. Each step scores the batch and its answers behind
- * other prompts under both policies: three passes besides that of training.
+ * Trains on single labelled answers, one optimizer step at a time. Takes a model and examples (rows, or a
+ * file of them) and makes the other parts; or takes the parts: a decoder, a reference, an optimizer and a
+ * renderer. Each step scores the batch, and its answers after other prompts, under both policies: three
+ * passes besides that of training.
  *
- * @throws {FulmarError} At once `UNKNOWN_NAME` for an unknown option, `MALFORMED` or `OUT_OF_RANGE` for a bad one, `EMPTY` without a row;
- * while it runs `ABORTED` if the signal fires, `EMPTY` if an answer holds nothing that an assistant samples, `MALFORMED` for a row of
- * another form; what dataset, decoders and optimiser say.
+ * @throws {FulmarError} At once `UNKNOWN_NAME` for an unknown option, `MALFORMED` or `OUT_OF_RANGE` for an
+ * invalid one, `EMPTY` without a row. While it runs, `ABORTED` if the signal fires, `EMPTY` if an answer has
+ * no assistant token, `MALFORMED` for a row of another form; errors of dataset, decoders and optimizer.
  *
  * @example
  * ```ts
@@ -109,7 +111,7 @@ export function kto(options: KtoModelOptions | KtoOptions): AsyncGenerator<KtoSt
   const { examples, batchSize, firstStep = 0, loss = new KTOLoss() } = options
   checkCounts({ ...options, firstStep })
   if (batchSize < 2) {
-    const detail = `options.batchSize must be at least 2, for answers behind other prompts: got ${batchSize}`
+    const detail = `options.batchSize must be at least 2, to pair each prompt with another answer: got ${batchSize}`
     throw new FulmarError('OUT_OF_RANGE', detail)
   }
   checkObjective(loss)
@@ -201,7 +203,10 @@ function checkedRow(row: LabelledAnswer, at: number): LabelledAnswer {
   )
 }
 
-/** The prompt of one row with the answer of another. @throws {FulmarError} `MALFORMED` or `EMPTY`. */
+/**
+ * Returns the tokens of the prompt of one row with the answer of another.
+ * @throws {FulmarError} `MALFORMED` or `EMPTY`.
+ */
 function answerTokens(
   renderer: Renderer,
   asked: LabelledAnswer,
@@ -212,6 +217,6 @@ function answerTokens(
   const completion = messagesOf(`completion of row ${at} of the batch`, answered.completion, 'assistant')
   const tokens = completionTokens(renderer, prompt, completion)
   if (tokens.mask.includes(1)) return tokens
-  const detail = `completion of row ${at} of the batch must hold an assistant's message to train: it holds no such token`
+  const detail = `completion of row ${at} of the batch must hold an assistant's message to train: it has no assistant token`
   throw new FulmarError('EMPTY', detail)
 }

@@ -1,4 +1,4 @@
-/** The adapter, the optimiser and the other parts that recipes make of a model. */
+/** Adapter, optimizer and other parts that recipes make for a model. */
 
 import { checkKnownKeys, describeValue, FulmarError, field } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
@@ -10,17 +10,17 @@ import { type AdapterOptions, loraConfig, Model } from './model.js'
 import type { Reference } from './reference.js'
 import { ROLLOUT_TRAINING_KEYS, type RolloutTrainingOptions } from './rollout-training.js'
 
-/** Options of recipes that are given a model. */
+/** Options of recipes that take a model. */
 export interface ModelTrainingOptions {
-  /** The model to train: see `loadModel` and `createModel`. Stays the caller's. */
+  /** Model to train: see `loadModel` and `createModel`. The caller disposes it. */
   readonly model: Model
   /**
-   * Puts an adapter of this shape beside the weights and trains it alone.
+   * Adds an adapter of this shape and trains only that.
    * @default all weights are trained, or the adapter that the model has
    */
   readonly lora?: AdapterOptions
   /**
-   * Size of a step, unless `schedule` says another.
+   * Learning rate, unless `schedule` is given.
    * @default that of the recipe: larger for an adapter
    */
   readonly learningRate?: number
@@ -30,13 +30,13 @@ export interface ModelTrainingOptions {
    */
   readonly optimizer?: Omit<AdamWOptions, 'learningRate'>
   /**
-   * Fixes the adapter's first weights, the order of samples and every draw.
+   * Seed of the adapter's initial weights, the order of samples and every draw.
    * @default 0
    */
   readonly seed?: number
 }
 
-/** Options of recipes over rollouts that are given a model: those of {@link Rollouter} as well. */
+/** Options of recipes over rollouts that take a model, with those of {@link Rollouter}. */
 export interface ModelRolloutOptions<Sample>
   extends ModelTrainingOptions,
     Omit<RollouterOptions<Sample>, 'policy' | 'renderer' | 'maxTokens' | 'seed' | 'clock'>,
@@ -45,7 +45,7 @@ export interface ModelRolloutOptions<Sample>
       'policy' | 'decoder' | 'rollouter' | 'optimizer' | 'promptsPerStep' | 'steps'
     > {
   /**
-   * Most tokens of one completion, the stop token included.
+   * Maximum number of tokens of a completion, including the stop token.
    * @default 256
    */
   readonly maxTokens?: number
@@ -55,17 +55,18 @@ export interface ModelRolloutOptions<Sample>
    */
   readonly promptsPerStep?: number
   /**
-   * The step to end before, counted from 0.
+   * Index of the first step after the run.
    * @default 100
    */
   readonly steps?: number
 }
 
-/** Options of recipes over rows that stay near a reference, and are given a model. */
+/** Options of recipes over rows that take a model and a reference. */
 export interface ModelReferenceOptions extends ModelTrainingOptions {
   /**
-   * The frozen policy to stay near.
-   * @default the weights under the adapter, where `lora` makes one; else a copy of the model, which takes as much memory again
+   * Frozen reference policy.
+   * @default the weights without the adapter if `lora` adds one; else a copy of the model, which doubles the
+   * memory
    */
   readonly reference?: Reference
   /**
@@ -79,7 +80,7 @@ export interface ModelReferenceOptions extends ModelTrainingOptions {
    */
   readonly epochs?: number
   /**
-   * The step to end before, in place of `epochs`; must be given with a data set.
+   * Index of the first step after the run, instead of `epochs`; must be given with a data set.
    * @default as many as `epochs` takes
    */
   readonly steps?: number
@@ -94,12 +95,15 @@ export interface DefaultRates {
   readonly adapter: number
 }
 
-/** @internal Whether a recipe is given a model, in place of the parts. */
+/** @internal Returns true if a recipe was given a model instead of the parts. */
 export function isOfModel(options: unknown): options is ModelTrainingOptions {
   return typeof options === 'object' && options !== null && 'model' in options
 }
 
-/** @internal Refuses at once what a recipe would stumble over later. @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME`. */
+/**
+ * @internal Checks at once what would otherwise fail later in the recipe.
+ * @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME`.
+ */
 export function checkModelTraining({ model, lora, optimizer = {} }: ModelTrainingOptions): void {
   if (!(model instanceof Model)) {
     const detail = `options.model must be a Model, as loadModel gives it: got ${describeValue(model)}`
@@ -110,7 +114,7 @@ export function checkModelTraining({ model, lora, optimizer = {} }: ModelTrainin
   checkKnownKeys('options.optimizer', optimizer, known)
 }
 
-/** @internal Runs a recipe with an optimiser of the model's weights, or of the adapter that it puts beside them. */
+/** @internal Runs a recipe with an optimizer of the model's weights, or of the adapter that it adds. */
 export async function* trainModel<Step>(
   { model, lora, learningRate, optimizer: others, seed = 0 }: ModelTrainingOptions,
   rates: DefaultRates,
@@ -127,7 +131,7 @@ export async function* trainModel<Step>(
   }
 }
 
-/** @internal A recipe over rollouts of a model. `ownKeys` are those of the recipe itself. */
+/** @internal Runs a recipe over rollouts of a model. `ownKeys` are the options of the recipe itself. */
 export function trainModelOnRollouts<Sample, Step>(
   options: ModelRolloutOptions<Sample>,
   { ownKeys, rates }: { readonly ownKeys: readonly string[]; readonly rates: DefaultRates },
@@ -146,16 +150,16 @@ export function trainModelOnRollouts<Sample, Step>(
   return trainModel(options, rates, (optimizer) => recipe({ ...parts, optimizer }))
 }
 
-/** Parts of a recipe that a model stands for. */
+/** Parts of a recipe that a model replaces. */
 const PARTS: readonly string[] = ['policy', 'decoder', 'rollouter', 'optimizer']
 
-/** @internal The options of some keys. */
+/** @internal Returns the options with these keys. */
 export function only<Options extends object>(options: Options, keys: readonly string[]): Partial<Options> {
   return Object.fromEntries(Object.entries(options).filter(([key]) => keys.includes(key))) as Partial<Options>
 }
 
 /**
- * @internal How many steps go through rows `epochs` times.
+ * @internal Returns the number of steps of `epochs` passes over rows.
  * @throws {FulmarError} `MALFORMED` for a data set, which has no end; `OUT_OF_RANGE`.
  */
 export function stepsOf(
@@ -175,11 +179,14 @@ export function stepsOf(
   if (Array.isArray(rows)) return Math.ceil((epochs * rows.length) / batchSize)
   throw new FulmarError(
     'MALFORMED',
-    'options.steps must be given with a data set, which has no end: got undefined',
+    'options.steps must be given with a data set, which has no end: it is undefined',
   )
 }
 
-/** @internal A recipe over rows, or a file of them, with a reference: the weights under a new adapter, or a copy. */
+/**
+ * @internal Runs a recipe over rows, or a file of them, with a reference: the weights without the new
+ * adapter, or a copy.
+ */
 export function trainNearReference<Row, Step>(
   options: ModelReferenceOptions,
   { rows, read, rates }: ReferencedRows<Row>,
@@ -217,7 +224,7 @@ interface ReferenceParts<Row> {
   readonly steps: number
 }
 
-/** The same weights, and the same adapter, which nothing trains. */
+/** Copies the weights and the adapter as a frozen decoder. */
 async function copyOf(decoder: Decoder): Promise<Decoder> {
   const copy = Decoder.fromSafetensors(decoder.config, await decoder.toSafetensors(), {
     dtype: decoder.dtype,

@@ -1,4 +1,4 @@
-/** A model with all that one needs to talk to it and to train it: decoder, tokenizer, renderer, policy. */
+/** Models: decoder, tokenizer, renderer and policy together. */
 
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
@@ -21,7 +21,7 @@ import { CHECKPOINT_STATE, loadCheckpoint, saveCheckpoint } from './checkpoint.j
 import { CHECKPOINT_WEIGHTS_BYTES_MAX } from './checkpoint-folder.js'
 import { batchOf, conversationTokens } from './training-rows.js'
 
-/** The shape of a decoder that learns small tasks on two cores within minutes: 0.95 M weights. */
+/** Shape of a decoder that learns small tasks on two cores within minutes: 0.95 M weights. */
 export const TINY_DECODER = {
   model_type: 'qwen2',
   hidden_size: 128,
@@ -32,7 +32,7 @@ export const TINY_DECODER = {
   max_position_embeddings: 1024,
 } as const satisfies Partial<DecoderConfig>
 
-/** A low-rank adapter (https://arxiv.org/abs/2106.09685), as `Decoder.addLora` puts it beside the weights. */
+/** Shape of a low-rank adapter (https://arxiv.org/abs/2106.09685). */
 export interface AdapterOptions {
   /**
    * Rank, from 1 to the narrower side of each projection.
@@ -40,7 +40,7 @@ export interface AdapterOptions {
    */
   readonly rank?: number
   /**
-   * Strength, > 0: the adapter counts `alpha / rank`.
+   * Scaling, above 0: the adapter is multiplied by `alpha / rank`.
    * @default 8
    */
   readonly alpha?: number
@@ -54,7 +54,7 @@ export interface AdapterOptions {
 /** Options of {@link loadModel}. */
 export interface LoadModelOptions {
   /**
-   * The dtype in which weights are stored; optimisers keep single precision.
+   * Dtype of the stored weights; optimizer state stays in f32.
    * @default that of a model that {@link Model.save} wrote; 'f32' for others
    */
   readonly dtype?: WeightDtype
@@ -67,29 +67,29 @@ export interface LoadModelOptions {
 
 /** Options of {@link createModel}. */
 export interface CreateModelOptions extends LoadModelOptions {
-  /** Fixes the weights. A non-negative safe integer. */
+  /** Seed of the weights. A non-negative safe integer. */
   readonly seed: number
 }
 
 /** Options of {@link Model.chat}. */
 export interface ChatOptions {
   /**
-   * Most tokens of the answer.
-   * @default 512, or what the model has positions for
+   * Maximum number of tokens of the answer.
+   * @default 512, or the remaining positions of the model
    */
   readonly maxTokens?: number
   /**
-   * Divides the logits before drawing; 0 takes the likeliest token.
+   * Divisor of the logits before sampling; 0 takes the most likely token.
    * @default 1
    */
   readonly temperature?: number
   /**
-   * Draws among the likeliest tokens that reach this probability together.
+   * Probability mass of the most likely tokens to sample from.
    * @default 1
    */
   readonly topP?: number
   /**
-   * Fixes the draws.
+   * Seed of the draws.
    * @default 0
    */
   readonly seed?: number
@@ -105,14 +105,15 @@ export interface ChatOptions {
 /** Options of {@link Model.save}. */
 export interface SaveModelOptions {
   /**
-   * The place of an adapter: `beside` writes PEFT's files next to the weights that it belongs to, `merged` adds it to the weights
-   * first (the model then has none, and an optimiser of it cannot go on), `alone` writes nothing else.
+   * Form of an adapter: `beside` writes PEFT's files next to its base weights, `merged` adds it to the
+   * weights first (the model then has no adapter, and its optimizer cannot continue), `alone` writes only the
+   * adapter.
    * @default 'beside'
    */
   readonly adapter?: 'beside' | 'merged' | 'alone'
 }
 
-/** Most tokens of an answer unless told otherwise. */
+/** Default maximum number of tokens of an answer. */
 const ANSWER_TOKENS = 512
 
 /** @internal The parts of a {@link Model}. */
@@ -120,13 +121,13 @@ export interface ModelParts {
   readonly decoder: Decoder
   readonly tokenizer: CharTokenizer | HfTokenizer
   readonly renderer: DisposableRenderer
-  /** Files of the tokenizer that the decoder does not keep itself, by name. */
+  /** Tokenizer files that the decoder does not keep itself, by name. */
   readonly files: Readonly<Record<string, string>>
 }
 
 /**
- * A decoder with its tokenizer and its chat format. Made by {@link loadModel} or {@link createModel}; recipes take it as it is. Holds
- * native memory, which `Symbol.dispose` gives back.
+ * A decoder with its tokenizer and chat format, made by {@link loadModel} or {@link createModel}, for all
+ * recipes. Holds native memory: dispose it, or declare it with `using`.
  *
  * @example
  * ```ts
@@ -144,9 +145,9 @@ export class Model {
   readonly decoder: Decoder
   readonly tokenizer: CharTokenizer | HfTokenizer
   readonly renderer: DisposableRenderer
-  /** Samples from the decoder, whatever its weights are by then. */
+  /** Policy that samples from the decoder's current weights. */
   readonly policy: DecoderPolicy
-  /** @internal Files of the tokenizer, by name, for a folder of the weights. */
+  /** @internal Tokenizer files by name, for a folder of the weights. */
   readonly files: ModelParts['files']
   readonly #owned: readonly Disposable[]
 
@@ -195,8 +196,8 @@ export class Model {
   }
 
   /**
-   * Returns a model with these weights and a fresh head `score` in place of the one over the vocabulary, for `rewardModel`. This model
-   * stays as it is; the new one shares its tokenizer and renderer, so dispose it first.
+   * Returns a model with these weights and a new head `score` instead of the language-model head, for
+   * `rewardModel`. This model is unchanged; the new one shares its tokenizer and renderer, so dispose it first.
    * @throws {FulmarError} As `Decoder.withScalarHead`.
    *
    * @example
@@ -232,9 +233,11 @@ export class Model {
   }
 
   /**
-   * Writes the model into `folder` as transformers, PEFT and vLLM read it: weights, `config.json`, tokenizer, chat template,
-   * `generation_config.json`, adapter. {@link loadModel} reads it again, bit for bit. The folder is replaced whole or not at all.
-   * @throws {FulmarError} `IO` if the system refuses; `NON_FINITE` for weights that are not finite; `EMPTY` for `alone` without an adapter.
+   * Writes the model to `folder` in the form that transformers, PEFT and vLLM read: weights, `config.json`,
+   * tokenizer, chat template, `generation_config.json`, adapter. {@link loadModel} reads it again, bit for
+   * bit. The write is atomic.
+   * @throws {FulmarError} `IO` if the system fails; `NON_FINITE` for weights that are not finite; `EMPTY` for
+   * `alone` without an adapter.
    */
   async save(folder: string, options: SaveModelOptions = {}): Promise<void> {
     checkKnownKeys('options', options, ['adapter'])
@@ -248,16 +251,16 @@ export class Model {
     await saveCheckpoint({ folder, decoder: this.decoder, files: this.files })
   }
 
-  /** Gives the native memory back. */
+  /** Frees the native memory. */
   [Symbol.dispose](): void {
     for (const part of this.#owned) part[Symbol.dispose]()
   }
 }
 
 /**
- * Loads a model: a folder as Hugging Face lays it out or {@link Model.save} wrote it, a GGUF file, or the name of a model that lies in the
- * cache of Hugging Face's tools (`HF_HUB_CACHE`, `HF_HOME` or `~/.cache/huggingface`), such as `HuggingFaceTB/SmolLM2-135M-Instruct`.
- * Nothing is downloaded.
+ * Loads a model from a Hugging Face folder, a folder of {@link Model.save}, a GGUF file, or by its name from
+ * the Hugging Face cache (`HF_HUB_CACHE`, `HF_HOME` or `~/.cache/huggingface`), such as
+ * `HuggingFaceTB/SmolLM2-135M-Instruct`. Downloads nothing.
  *
  * @throws {FulmarError} `IO` if there is no such folder, file or name; those of `Decoder.fromFolder`, `Decoder.fromGguf`,
  * `HfTokenizer.fromFolder` and `createRenderer`.
@@ -285,8 +288,8 @@ export async function loadModel(path: string, options: LoadModelOptions = {}): P
 }
 
 /**
- * Makes a model with fresh weights and one token a character, to try things on: no download, no file. Keys of `shape` that are left out are
- * those of {@link TINY_DECODER}.
+ * Creates a model with random weights and a token for each character, for experiments: no download, no file.
+ * Missing keys of `shape` come from {@link TINY_DECODER}.
  *
  * @throws {FulmarError} Those of `Decoder.fromSeed` and `createRenderer`.
  *
@@ -308,12 +311,12 @@ export function createModel(options: CreateModelOptions, shape: Partial<DecoderC
   return new Model(charParts(decoder, tokenizer, renderer))
 }
 
-/** @internal The shape of a decoder over characters. */
+/** @internal Returns the shape of a decoder over characters. */
 export function tinyShape(tokenizer: CharTokenizer, shape: Partial<DecoderConfig>): DecoderConfig {
   return { ...TINY_DECODER, ...shape, vocab_size: tokenizer.vocabSize }
 }
 
-/** @internal The parts of a model over characters. */
+/** @internal Returns the parts of a model over characters. */
 export function charParts(
   decoder: Decoder,
   tokenizer: CharTokenizer,
@@ -326,7 +329,8 @@ export function charParts(
 const CHAR_TOKENIZER = 'tokenizer.fulmar.json'
 
 /**
- * @internal The parts of a model in a folder or a GGUF file; `held`, where it is given, takes the place of its weights.
+ * @internal Returns the parts of a model in a folder or a GGUF file; if `held` is given, it replaces the
+ * weights.
  * @throws {FulmarError} As {@link loadModel}.
  */
 export async function readParts(
@@ -348,7 +352,10 @@ export async function readParts(
   return { decoder, tokenizer, renderer: createRenderer(tokenizer, renderer ?? { name: 'auto' }), files: {} }
 }
 
-/** The weights of a folder: those that were saved here with their dtype and version, which WebAssembly can read too. */
+/**
+ * Reads the weights of a folder; those saved by this package keep dtype and version, and WebAssembly can read
+ * them too.
+ */
 async function readDecoder(folder: string, dtype: WeightDtype | undefined): Promise<Decoder> {
   const isOurs = (await readdir(folder)).includes(CHECKPOINT_STATE)
   if (isOurs && dtype === undefined) return (await loadCheckpoint(folder)).decoder
@@ -374,7 +381,7 @@ async function readGguf(
   return { decoder, tokenizer, renderer: createRenderer(tokenizer, renderer), files }
 }
 
-/** The folder or file of a path, or of a name in the cache of Hugging Face's tools. */
+/** Returns the folder or file of a path, or of a name in the Hugging Face cache. */
 async function placeOf(path: string): Promise<string> {
   const isThere = await stat(path).then(
     () => true,
@@ -398,7 +405,7 @@ function hubCache(): string {
   return HF_HUB_CACHE ?? join(home, 'hub')
 }
 
-/** @internal An adapter in the words of PEFT. @throws {FulmarError} `UNKNOWN_NAME` for an unknown key. */
+/** @internal Converts an adapter to PEFT's keys. @throws {FulmarError} `UNKNOWN_NAME` for an unknown key. */
 export function loraConfig(options: AdapterOptions): LoraConfig {
   checkKnownKeys('lora', options, ['rank', 'alpha', 'targetModules'])
   const { rank: r, alpha: lora_alpha, targetModules: target_modules } = options

@@ -1,14 +1,17 @@
-/** The frozen policy that a policy is kept near. */
+/** Frozen reference policies. */
 
 import { describeValue, FulmarError } from '../core/index.js'
 import type { Decoder, TokenBatch } from '../model/index.js'
 
-/** A decoder of its own; or `'base'`: the weights under the adapter that is trained, which need no second copy. */
+/**
+ * A separate decoder; or `'base'`: the weights without the adapter in training, which need no second copy.
+ */
 export type Reference = Decoder | 'base'
 
 /**
- * @internal Refuses what cannot be a reference of `decoder`.
- * @throws {FulmarError} `MALFORMED` for another value; `EMPTY` for `'base'` where the decoder has no adapter: the reference would move with it.
+ * @internal Checks a reference of `decoder`.
+ * @throws {FulmarError} `MALFORMED` for another value; `EMPTY` for `'base'` if the decoder has no adapter:
+ * the reference would change with it.
  */
 export function checkReference(reference: Reference | undefined, decoder: Decoder): void {
   if (reference === undefined || (typeof reference === 'object' && reference !== null)) return
@@ -25,7 +28,7 @@ export function checkReference(reference: Reference | undefined, decoder: Decode
   }
 }
 
-/** @internal The log-probs of the masked tokens of `batch`. Shape `[T]`. */
+/** @internal Computes the log-probs of the masked tokens of `batch`. Shape `[T]`. */
 export async function referenceLogProb(
   reference: Reference,
   decoder: Decoder,

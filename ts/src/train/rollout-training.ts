@@ -1,6 +1,6 @@
 /**
- * What the recipes over rollouts share: groups from a controller, one update of one decoder a step, in one pass or several,
- * and a count of steps that had to be left out.
+ * Shared loop of the recipes over rollouts: groups from a controller, one update of the decoder per step, in
+ * one pass or several, and a count of skipped steps.
  */
 
 import {
@@ -26,70 +26,70 @@ import { type TrainStepResult, trainStep, wholeResult } from './train-step.js'
 
 /** Options that the recipes over rollouts share. */
 export interface RolloutTrainingOptions<Sample> {
-  /** The rollouter samples from it. */
+  /** Policy that the rollouter samples from. */
   readonly policy: Pick<Policy, 'version'> & { readonly decoder?: Decoder }
   /**
-   * Whose weights change.
+   * Decoder whose weights are trained.
    * @default the policy's
    */
   readonly decoder?: Decoder
-  /** Gives groups of scored rollouts. */
+  /** Source of groups of scored rollouts. */
   readonly rollouter: Rollouter<Sample>
-  /** Changes the weights. */
+  /** Optimizer of the weights. */
   readonly optimizer: Optimizer
   /** Groups per step. */
   readonly promptsPerStep: number
-  /** The step to end before, counted from 0. */
+  /** Index of the first step after the run. */
   readonly steps: number
   /**
-   * The step to begin with, for a run that is resumed.
+   * Index of the first step, for a run that is resumed.
    * @default 0
    */
   readonly firstStep?: number
   /**
-   * Where the groups stood when the run was left, as {@link GrpoStep} tells.
-   * @default where the rollouter stands
+   * Position of the groups when the run was left, as in {@link GrpoStep}.
+   * @default the rollouter's position
    */
   readonly state?: unknown
   /**
-   * How far the rollouts run ahead.
-   * @default not at all: every batch is sampled by the weights that the last step left
+   * Number of steps that rollouts may run ahead.
+   * @default none: every batch is sampled by the weights of the last step
    */
   readonly staleness?: StalenessPolicy
   /**
-   * Takes the weights to policies that hold their own.
+   * Transfers weights to policies that hold their own copy.
    * @default the policy shares the decoder
    */
   readonly weightSync?: WeightSync<never>
   /**
-   * Draws further groups until `promptsPerStep` of them have different rewards.
+   * If true, draws more groups until `promptsPerStep` of them have different rewards.
    * @default false
    */
   readonly dynamicSampling?: boolean
   /**
-   * Takes a step's samples in several passes, for memory's sake. Each pass counts by its share of the trained tokens, as
-   * a loss under the normalisation `tokenMean` does.
+   * Splits a step's samples into several passes to save memory. Each pass counts by its share of the trained
+   * tokens, as a loss with the normalization `tokenMean` does.
    * @default one pass
    */
   readonly batching?: Pick<BatcherOptions, 'seqLen' | 'rowsPerMicrobatch'>
   /**
    * The learning rate of each step.
-   * @default the optimiser's learningRate
+   * @default the optimizer's learningRate
    */
   readonly schedule?: Schedule
   /**
-   * Gradients are scaled down to this L2 norm.
+   * Maximum L2 norm of the gradient; larger ones are scaled down.
    * @default 1
    */
   readonly maxGradNorm?: number
   /**
-   * Steps in a row whose loss or gradient may be no number; they are left out and counted.
+   * Maximum number of consecutive steps with a non-finite loss or gradient; these are skipped and counted.
    * @default 3
    */
   readonly maxSkippedSteps?: number
   /**
-   * A frozen policy to measure the distance to, and to stay near if the loss has a `klToRef`. `'base'` stands for the weights under the
-   * decoder's adapter.
+   * Frozen reference policy, to measure the divergence and for a `klToRef` of the loss. `'base'` is the
+   * weights without the decoder's adapter.
    * @default none
    */
   readonly reference?: Reference
@@ -97,31 +97,34 @@ export interface RolloutTrainingOptions<Sample> {
   readonly onGroup?: (group: RolloutGroup<Sample>) => void
   /** Stops between steps and while sampling. */
   readonly signal?: AbortSignal
-  /** @default systemClock */
+  /** Clock of waits and timings. @default systemClock */
   readonly clock?: Clock
 }
 
 /** One step of a recipe over rollouts. */
 export interface RolloutTrainingStep {
-  /** Counts from 0. */
+  /** Index of the step, from 0. */
   readonly index: number
   /** Rewards of all scored rollouts of this step. */
   readonly reward: { readonly mean: number; readonly std: number }
-  /** Mean over trained tokens of the k3 estimate of the distance to `reference`; without one, to the sampling policy. */
+  /**
+   * Mean over trained tokens of the k3 estimate of the divergence from `reference`, or else from the sampling
+   * policy.
+   */
   readonly kl: number
-  /** Sampled tokens. */
+  /** Number of sampled tokens. */
   readonly numTokens: number
-  /** Everything measured, by name, but what depends on the clock. */
+  /** All metrics by name, except those that depend on the clock. */
   readonly metrics: Readonly<Record<string, number>>
-  /** How long the trainer waited for rollouts, and how long the step took with that. */
+  /** Time that the trainer waited for rollouts, and total time of the step. */
   readonly seconds: { readonly waiting: number; readonly total: number }
-  /** Loss and gradient; `null` where no group had anything to learn from, or they were no numbers. */
+  /** Loss and gradient; `null` if no group had a training signal, or they were not finite. */
   readonly update: TrainStepResult | null
-  /** Where the groups stand after it: plain JSON, for a checkpoint. */
+  /** Position of the groups after the step: plain JSON, for a checkpoint. */
   readonly state: ControllerState
 }
 
-/** The keys of {@link RolloutTrainingOptions}, and those that must be given. */
+/** Keys of {@link RolloutTrainingOptions}, and the required ones. */
 export const ROLLOUT_TRAINING_KEYS = {
   known: [
     'policy',
@@ -147,12 +150,12 @@ export const ROLLOUT_TRAINING_KEYS = {
   required: ['policy', 'rollouter', 'optimizer', 'promptsPerStep', 'steps'],
 } as const
 
-/** Steps in a row without anything to learn from, after which a run is given up. */
+/** Number of consecutive steps without a training signal after which a run fails. */
 export const EMPTY_STEPS_MAX = 100
 
-/** What makes a recipe of the engine. */
+/** Options of a recipe on this loop. */
 export interface EngineOptions<Sample> extends RolloutTrainingOptions<Sample> {
-  /** The loss of one batch. */
+  /** Computes the loss of one batch. */
   readonly lossOf: (
     scores: Scores,
     batch: TrainingBatch,
@@ -162,7 +165,7 @@ export interface EngineOptions<Sample> extends RolloutTrainingOptions<Sample> {
   readonly buildSamples?: NonNullable<ControllerOptions<Sample>['buildSamples']>
 }
 
-/** Runs the steps. @throws {FulmarError} As the recipes say. */
+/** Runs the steps. @throws {FulmarError} As the recipes. */
 export async function* trainOnRollouts<Sample>(
   options: EngineOptions<Sample>,
 ): AsyncGenerator<RolloutTrainingStep, void, undefined> {
@@ -194,13 +197,13 @@ export async function* trainOnRollouts<Sample>(
   }
 }
 
-/** What came of one batch. */
+/** Result of one batch. */
 interface Update {
   readonly result: TrainStepResult | null
   readonly metrics: Readonly<Record<string, number>>
 }
 
-/** Turns batches into updates of one decoder. */
+/** Updates one decoder by batches. */
 class Trainer<Sample> {
   readonly decoder: Decoder
   readonly #options: EngineOptions<Sample>
@@ -215,7 +218,7 @@ class Trainer<Sample> {
     this.#options = options
   }
 
-  /** One update; none where there is nothing to train, or loss or gradient are no numbers. */
+  /** Runs one update; none if there is nothing to train, or loss or gradient are not finite. */
   async step(batch: StepBatch, context: TrainContext): Promise<Update> {
     if (batch.samples.length === 0) return { result: null, metrics: {} }
     try {
@@ -254,7 +257,7 @@ class Trainer<Sample> {
       signal,
     })
     const { ratioMean, ratioMax } = result.metrics
-    // A loss without ratios has nothing to say of it.
+    // A loss without ratios has no metric for it.
     const onPolicy = ratioMean === undefined ? {} : { onPolicy: Number(ratioMean === 1 && ratioMax === 1) }
     return { result, metrics: { ...result.metrics, ...drift.metrics(), ...onPolicy } }
   }
@@ -262,7 +265,7 @@ class Trainer<Sample> {
 
 const SKIPPED_STEPS_MAX = 3
 
-/** A loss that is one share of a step's. */
+/** Scales a loss by its share of a step. */
 function scaled(result: LossResult, share: number): LossResult {
   if (share === 1) return result
   const times = (gradient: Float32Array) => gradient.map((value) => value * share)
@@ -279,7 +282,7 @@ function scaled(result: LossResult, share: number): LossResult {
   }
 }
 
-/** How far the log-probs of the trainer are from those of the sampler, over the trained tokens. */
+/** Difference between the log-probs of the trainer and of the sampler, over the trained tokens. */
 class Drift {
   #sum = 0
   #max = 0

@@ -1,8 +1,9 @@
 /**
  * A whole run from its configuration: warm start, GRPO, measurements, run folder.
  *
- * Every random choice is a function of the seed and of where the run stands, and a checkpoint keeps weights, moments
- * and where the data stand. So a run that was killed and resumed takes the same steps as one that was not, bit for bit.
+ * Every random choice depends only on the seed and the position of the run. A checkpoint keeps weights,
+ * moments and the position in the data, so a run that was killed and resumed takes the same steps as an
+ * uninterrupted one, bit for bit.
  */
 
 import { join } from 'node:path'
@@ -47,12 +48,12 @@ import { linearSchedule, type Schedule } from './schedule.js'
 import { type SftStep, sft } from './sft.js'
 import { makeTask, type TaskFactory } from './task-factory.js'
 
-/** What a caller of {@link runTraining} may watch and do. */
+/** Callbacks and options of {@link runTraining}. */
 export interface TrainHooks {
   /** Called with each line of the run log. */
   readonly onEvent?: (event: RunEvent) => void
   /**
-   * Goes on from the checkpoint in the run folder; begins anew where there is none.
+   * If true, continues from the checkpoint in the run folder; without one, starts anew.
    * @default false
    */
   readonly resume?: boolean
@@ -63,39 +64,40 @@ export interface TrainHooks {
   readonly tasks?: Readonly<Record<string, TaskFactory>>
   /** Stops between steps; the last checkpoint stays. */
   readonly signal?: AbortSignal
-  /** @default systemClock */
+  /** Clock of waits and timings. @default systemClock */
   readonly clock?: Clock
 }
 
-/** Where a run stands: what its checkpoint keeps besides weights and moments. */
+/** Position of a run: the state in its checkpoint. */
 interface Progress extends CheckpointState {
   phase: Phase
-  /** Steps of the phase that are done. */
+  /** Number of completed steps of the phase. */
   step: number
-  /** The adapter that is trained, as the configuration had it when the run began. */
+  /** Adapter in training, as configured at the start of the run. */
   readonly lora?: ModelConfig['lora']
-  /** Pairs taken by DPO. */
+  /** Position in the pairs of DPO. */
   readonly pairs?: unknown
-  /** Training examples taken by the warm start. */
+  /** Position in the examples of the warm start. */
   readonly examples?: unknown
-  /** Where the groups of GRPO stand. */
+  /** Position of the groups of GRPO. */
   readonly controller?: ControllerState
   /** Pass rate on held-out problems before GRPO. */
   passRateBefore: number | null
   grpoSeconds: number
   grpoTokens: number
-  /** Whether a measurement was good enough to stop. */
+  /** True if an evaluation reached the pass rate to stop at. */
   hasReached: boolean
 }
 
 /**
- * Trains as `config` says (see `checkTrainConfig`) and fills its run folder: `config.json`, `log.jsonl`, `samples.jsonl`,
- * `checkpoint/`, `warm-start/`, `preferred/` after DPO, and `policy/` (all as Hugging Face lays folders out, with `tokenizer.fulmar.json`).
+ * Trains according to `config` (see `checkTrainConfig`) and fills its run folder: `config.json`, `log.jsonl`,
+ * `samples.jsonl`, `checkpoint/`, `warm-start/`, `preferred/` after DPO, and `policy/` (all in the Hugging
+ * Face layout, with `tokenizer.fulmar.json`).
  *
- * @throws {FulmarError} `INCOMPATIBLE` where the configuration asks for another backend than the one that is loaded, or for
- * another model or adapter than that of the checkpoint it goes on from, or a warm start for a task without worked examples; `UNKNOWN_NAME` for a
- * task that nobody knows;
- * `ABORTED` if the signal fires; `IO` if the run folder cannot be written; what the parts say of their options.
+ * @throws {FulmarError} `INCOMPATIBLE` if the configuration asks for another backend than the loaded one, for
+ * another model or adapter than that of the checkpoint, or for a warm start of a task without worked
+ * examples; `UNKNOWN_NAME` for an unknown task; `ABORTED` if the signal fires; `IO` if the run folder cannot
+ * be written; errors of the parts for their options.
  *
  * @example
  * ```ts
@@ -141,7 +143,7 @@ export async function runTraining(given: TrainConfig, hooks: TrainHooks = {}): P
 }
 
 /**
- * Measures the policy of a run folder on held-out problems of its task.
+ * Evaluates the policy of a run folder on held-out problems of its task.
  * @throws {FulmarError} `IO`, `CORRUPT` or `MALFORMED` if the folder holds no finished run; `OUT_OF_RANGE` for a bad number.
  *
  * @example
@@ -182,7 +184,7 @@ const FRESH: Progress = {
   hasReached: false,
 }
 
-/** Everything of one run. Owns its native objects. */
+/** State of one run. Owns its native objects. */
 class Run {
   readonly rollouter: Rollouter<unknown>
   readonly #config: TrainConfig
@@ -195,7 +197,7 @@ class Run {
   #log: RunLog | undefined
   #progress: Progress
 
-  /** Loads the model, or takes the weights of a checkpoint in its place. */
+  /** Loads the model, or the weights of a checkpoint instead. */
   static async create(
     config: TrainConfig,
     hooks: TrainHooks,
@@ -337,7 +339,10 @@ class Run {
     }
   }
 
-  /** The policy that GRPO began with. An adapter that nothing trained before adds nothing to its base, which needs no second copy. */
+  /**
+   * Returns the policy at the start of GRPO. An untrained adapter does not change its base, which then needs
+   * no second copy.
+   */
   async #beforeReinforcement(): Promise<Decoder | 'base'> {
     const { model, sft, dpo: preferred, runDir } = this.#config
     if (model.lora && sft.steps === 0 && preferred.steps === 0) return 'base'
@@ -408,7 +413,7 @@ class Run {
     this.close()
   }
 
-  /** The optimiser of a phase: that of the checkpoint inside it, a new one at its beginning. */
+  /** Returns the optimizer of a phase: from the checkpoint within it, or a new one at its beginning. */
   async #optimizer(phase: Progress['phase'], options: object): Promise<Optimizer> {
     const isInside = this.#progress.phase === phase && this.#progress.step > 0
     if (!isInside) return new AdamW(this.#decoder, options)
@@ -421,7 +426,7 @@ class Run {
     return linearSchedule({ learningRate, warmupSteps, finalFraction })
   }
 
-  /** Writes the weights as they are now, under a name of their own in the run folder. */
+  /** Saves the current weights by name in the run folder. */
   async #keep(name: string): Promise<void> {
     const folder = join(this.#config.runDir, name)
     await saveCheckpoint({ folder, decoder: this.#decoder, files: this.#model.files })
@@ -442,7 +447,7 @@ class Run {
     if (every > 0 && this.#progress.step % every === 0) await this.#checkpoint(optimizer)
   }
 
-  /** The log is on disk before the checkpoint that it leads to. */
+  /** Writes a checkpoint after the log up to it was synced. */
   async #checkpoint(optimizer: Optimizer): Promise<void> {
     this.#log?.flush()
     const folder = join(this.#config.runDir, 'checkpoint')
@@ -508,7 +513,7 @@ function withoutExamples(name: string): FulmarError {
   return new FulmarError('INCOMPATIBLE', detail)
 }
 
-/** Refuses to go on with another adapter than the run began with. */
+/** Rejects another adapter than the run began with. */
 function checkAdapter({ lora }: ModelConfig, begun: Progress): void {
   const sorted = (config: ModelConfig['lora']) => JSON.stringify(Object.entries(config ?? {}).sort())
   if ((lora === undefined) === (begun.lora === undefined) && sorted(lora) === sorted(begun.lora)) return
@@ -517,7 +522,7 @@ function checkAdapter({ lora }: ModelConfig, begun: Progress): void {
   throw new FulmarError('INCOMPATIBLE', detail)
 }
 
-/** Refuses a configuration for another build of the core than the one that is loaded. */
+/** Rejects a configuration for another backend than the loaded one. */
 function checkBackend(config: TrainConfig): void {
   const { backend } = describeBuild()
   if (config.backend === backend) return

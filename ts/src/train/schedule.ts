@@ -1,17 +1,17 @@
-/** How large the steps of an optimiser are, over a run. */
+/** Learning rate schedules. */
 
 import { call, checkKnownKeys } from '../core/index.js'
 import { raw } from '../native/index.js'
 
-/** The learning rate of step `step` (counted from 0) of `numSteps`. */
+/** Returns the learning rate of step `step` (counted from 0) of `numSteps`. */
 export type Schedule = (step: number, numSteps: number) => number
 
 /** Options of {@link constantSchedule}. */
 export interface ConstantScheduleOptions {
-  /** The largest rate, > 0. */
+  /** Peak rate, above 0. */
   readonly learningRate: number
   /**
-   * Steps in which the rate rises to it in equal parts; the first step takes one part, not none.
+   * Number of warmup steps, in which the rate rises linearly; the first step has one part of the peak, not 0.
    * @default 0
    */
   readonly warmupSteps?: number
@@ -20,15 +20,15 @@ export interface ConstantScheduleOptions {
 /** Options of {@link linearSchedule} and {@link cosineSchedule}. */
 export interface FallingScheduleOptions extends ConstantScheduleOptions {
   /**
-   * Share of the rate that is left at the end, in [0, 1].
+   * Share of the peak rate at the end, in [0, 1].
    * @default 0
    */
   readonly finalFraction?: number
 }
 
 /**
- * Rises linearly, then falls linearly: by `1 - (1 - f) done`, where `done` is the share of the steps behind the rise that are taken and
- * `f` the final fraction.
+ * Rises linearly, then decays linearly: by `1 - (1 - f) done`, where `done` is the completed share of the
+ * steps after the warmup and `f` the final fraction.
  * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option, `OUT_OF_RANGE` for one outside its range.
  *
  * @example
@@ -45,8 +45,9 @@ export function linearSchedule(options: FallingScheduleOptions): Schedule {
 }
 
 /**
- * Rises linearly, then falls along half a cosine (https://arxiv.org/abs/1608.03983): by `f + (1 - f) (1 + cos(pi done)) / 2`, with `done`
- * and `f` as in {@link linearSchedule}. The same bits on every target.
+ * Rises linearly, then decays along half a cosine (https://arxiv.org/abs/1608.03983): by `f + (1 - f) (1 +
+ * cos(pi done)) / 2`, with `done`
+ * and `f` as in {@link linearSchedule}. Gives the same bits on every target.
  * @throws {FulmarError} As {@link linearSchedule}.
  *
  * @example
@@ -63,7 +64,7 @@ export function cosineSchedule(options: FallingScheduleOptions): Schedule {
 }
 
 /**
- * Rises linearly, then stays.
+ * Rises linearly, then stays constant.
  * @throws {FulmarError} As {@link linearSchedule}.
  *
  * @example

@@ -34,16 +34,17 @@ export type SftExample = readonly Message[] | ConversationRow | CompletionRow
 
 /** Options of {@link sft}. */
 export interface SftOptions extends RowTrainingOptions {
-  /** Makes tokens of conversations, and says which of them an assistant would have sampled: those are trained. */
+  /** Converts conversations to tokens and marks those of the assistant, which are trained. */
   readonly renderer: Renderer
   /**
-   * Conversations with the assistant's answers in them, or rows of prompts and completions. A list is taken in its order, again and again.
+   * Conversations with the assistant's answers, or rows of prompts and completions. A list is repeated in its
+   * order.
    */
   readonly examples: Dataset<SftExample> | readonly SftExample[]
   /** Conversations per step. */
   readonly batchSize: number
   /**
-   * One of this package or of your own.
+   * Loss of the tokens, from this package or custom.
    * @default new SFTLoss()
    */
   readonly loss?: Objective<SFTBatch>
@@ -68,7 +69,7 @@ export interface SftModelOptions<Sample>
    */
   readonly epochs?: number
   /**
-   * The step to end before, in place of `epochs`; must be given with a task or a data set.
+   * Index of the first step after the run, instead of `epochs`; must be given with a task or a data set.
    * @default as many as `epochs` takes
    */
   readonly steps?: number
@@ -78,19 +79,21 @@ export interface SftModelOptions<Sample>
 export interface SftStep extends TrainStepResult {
   /** Counts from 0. */
   readonly index: number
-  /** The step that the run ends before. */
+  /** Index of the first step after the run. */
   readonly numSteps: number
   /** Tokens of all conversations of this step. */
   readonly numTokens: number
 }
 
 /**
- * Trains on worked conversations, one optimiser step at a time. Takes a model and examples (rows, a file of them, or a task that has worked
- * examples), and makes the rest; or the parts: a decoder, an optimiser and a renderer.
+ * Trains on worked conversations, one optimizer step at a time. Takes a model and examples (rows, a file of
+ * them, or a task with worked examples) and makes the other parts; or takes the parts: a decoder, an
+ * optimizer and a renderer.
  *
- * @throws {FulmarError} At once `UNKNOWN_NAME` for an unknown option, `MALFORMED` or `OUT_OF_RANGE` for a bad one, `EMPTY` without an
- * example; while it runs `ABORTED` if the signal fires, `EMPTY` if a batch holds nothing to train, `MALFORMED` for an example of another
- * form, and what dataset, renderer, decoder and optimiser say.
+ * @throws {FulmarError} At once `UNKNOWN_NAME` for an unknown option, `MALFORMED` or `OUT_OF_RANGE` for an
+ * invalid one, `EMPTY` without an example. While it runs, `ABORTED` if the signal fires, `EMPTY` if a batch
+ * has no token to train, `MALFORMED` for an example of another form; errors of dataset, renderer, decoder and
+ * optimizer.
  *
  * @example
  * ```ts
@@ -187,7 +190,7 @@ function trainOnExamples<Sample>(options: SftModelOptions<Sample>): AsyncGenerat
   checkModelTraining(options)
   const { model, examples, task, batchSize = 8, epochs, steps } = options
   if ((examples === undefined) === (task === undefined)) {
-    const detail = `options must have examples or a task, one of them: got ${task ? 'both' : 'neither'}`
+    const detail = `options must have either examples or a task: got ${task ? 'both' : 'neither'}`
     throw new FulmarError('MALFORMED', detail)
   }
   const shared = only(options, SHARED)
@@ -208,7 +211,10 @@ function trainOnExamples<Sample>(options: SftModelOptions<Sample>): AsyncGenerat
   })()
 }
 
-/** The worked examples of a task as a data set. @throws {FulmarError} `INCOMPATIBLE` if it has none. */
+/**
+ * Returns the worked examples of a task as a data set.
+ * @throws {FulmarError} `INCOMPATIBLE` if it has none.
+ */
 function workedExamples<Sample>(task: Task<Sample>): Dataset<readonly Message[]> {
   if (typeof task.workedExample !== 'function')
     throw new FulmarError('INCOMPATIBLE', `task must have worked examples: got ${task.name}, which has none`)
@@ -220,7 +226,10 @@ function workedExamples<Sample>(task: Task<Sample>): Dataset<readonly Message[]>
   }
 }
 
-/** The tokens of one row, whatever its form. @throws {FulmarError} `MALFORMED` for another form. */
+/**
+ * Returns the tokens of one row of any supported form.
+ * @throws {FulmarError} `MALFORMED` for another form.
+ */
 function exampleTokens(renderer: Renderer, example: SftExample, row: number): RowTokens {
   const place = `example ${row} of the batch`
   if (isConversation(example)) return conversationTokens(renderer, example)

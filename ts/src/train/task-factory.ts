@@ -17,16 +17,16 @@ import {
 } from '../task/index.js'
 import type { CoreOptions, TaskConfig } from './config.js'
 
-/** Makes a task of its options, with the seed of the run; checks them. */
+/** Constructs a task from its options and the seed of the run; checks the options. */
 export type TaskFactory = (
   options: CoreOptions,
   context: { readonly seed: number },
 ) => Task<unknown> | Promise<Task<unknown>>
 
 /**
- * The tasks that every configuration may name: `sumDigits`, `alphabetSort` and `countdown`, which make their samples;
- * `gsm8k`, `math` and `ifeval`, which read theirs from the files of JSON lines `rows` and `validationRows`; `search`,
- * which reads its `documents` too. What else stands in the configuration are the options of the task.
+ * Tasks that every configuration may name: `sumDigits`, `alphabetSort` and `countdown`, which generate their
+ * samples; `gsm8k`, `math` and `ifeval`, which read theirs from the JSON Lines files `rows` and
+ * `validationRows`; `search`, which also reads its `documents`. All other keys are options of the task.
  *
  * @example
  * ```ts
@@ -48,7 +48,7 @@ export const taskFactories = {
   search: made(searchIn),
 } satisfies Readonly<Record<string, TaskFactory>>
 
-/** The task of searching in documents, which a configuration has as rows. */
+/** Constructs the search task from documents given as rows. */
 function searchIn({
   documents,
   ...options
@@ -59,7 +59,9 @@ function searchIn({
 /** Options whose value in a configuration is the path of a file of JSON lines. */
 const FILES = ['rows', 'validationRows', 'documents']
 
-/** The factory of a task whose options check themselves: files are read, and the run's seed stands where none is given. */
+/**
+ * Returns the factory of a task that checks its own options: reads files, and uses the run's seed by default.
+ */
 function made<Options, Sample>(
   make: (options: Options) => Task<Sample> | Promise<Task<Sample>>,
 ): TaskFactory {
@@ -74,7 +76,10 @@ function made<Options, Sample>(
   }
 }
 
-/** The task of a configuration. @throws {FulmarError} `UNKNOWN_NAME` with the nearest known one; what the task says of its options. */
+/**
+ * Constructs the task of a configuration.
+ * @throws {FulmarError} `UNKNOWN_NAME` with the nearest known one; errors of the task for its options.
+ */
 export async function makeTask(
   { name, ...options }: TaskConfig,
   seed: number,
@@ -86,7 +91,7 @@ export async function makeTask(
 /** The names of {@link taskFactories}. */
 export const TASK_NAMES: readonly string[] = Object.keys(taskFactories)
 
-/** The factory of a name. @throws {FulmarError} `UNKNOWN_NAME` with the nearest known one. */
+/** Returns the factory of a name. @throws {FulmarError} `UNKNOWN_NAME` with the nearest known one. */
 export function taskFactory(name: string, own: Readonly<Record<string, TaskFactory>> = {}): TaskFactory {
   const known: Readonly<Record<string, TaskFactory>> = { ...taskFactories, ...own }
   const factory = Object.hasOwn(known, name) ? known[name] : undefined

@@ -4,55 +4,64 @@ import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Decoder, ForwardPassOptions, Optimizer, Scores, TokenBatch } from '../model/index.js'
 import type { LossResult, Objective, ObjectiveResult } from '../objective/index.js'
 
-/** What {@link trainStep} works on. */
+/** Options of {@link trainStep}. */
 export interface TrainStepOptions {
-  /** Whose weights change. */
+  /** Decoder whose weights are trained. */
   readonly decoder: Decoder
-  /** Changes them. */
+  /** Optimizer of the weights. */
   readonly optimizer: Optimizer
-  /** The sequences; the loss sees the log-probs of the masked tokens. A list is taken one after another, for one update. */
+  /**
+   * Sequences; the loss gets the log-probs of the masked tokens. The gradients of a list are accumulated for
+   * one update.
+   */
   readonly batch: TokenBatch | readonly TokenBatch[]
   /**
-   * What the loss needs of the decoder beside log-probs and entropies.
-   * @default nothing
+   * Optional inputs of the loss besides log-probs and entropies.
+   * @default none
    */
   readonly scores?: ForwardPassOptions
-  /** The loss of a batch, of which `index` tells the place in the list, and its gradient with respect to the log-probs. */
+  /**
+   * Computes the loss of a batch and its gradient with respect to the log-probs; `index` is the position in
+   * the list.
+   */
   readonly loss: (scores: Scores, index: number) => ObjectiveResult
   /**
-   * Stands for the optimiser's rate.
-   * @default the optimiser's learningRate
+   * Learning rate, instead of the optimizer's.
+   * @default the optimizer's learningRate
    */
   readonly learningRate?: number
   /**
-   * Gradients are scaled down to this L2 norm.
+   * Maximum L2 norm of the gradient; larger ones are scaled down.
    * @default no clipping
    */
   readonly maxGradNorm?: number
   /**
-   * Awaited before the update: whoever still reads the weights is done when it resolves.
-   * @default nobody reads them
+   * Awaited before the update, so that readers of the weights can finish.
+   * @default no wait
    */
   readonly beforeUpdate?: () => Promise<unknown>
-  /** Stops before the forward pass, and before the update: the weights are then as they were. */
+  /** Stops before the forward pass, and before the update: the weights are then unchanged. */
   readonly signal?: AbortSignal
 }
 
-/** What one step did. */
+/** Result of one step. */
 export interface TrainStepResult {
   /** The loss before the update: the sum over the batches. */
   readonly loss: number
-  /** What the loss measured, by name, over all batches: losses and counts are summed, maxima compared, means joined. */
+  /**
+   * Metrics of the loss by name, over all batches: losses and counts are summed, maxima compared, means
+   * combined.
+   */
   readonly metrics: Readonly<Record<string, number>>
   /** L2 norm of the gradient before clipping. */
   readonly gradientNorm: number
 }
 
 /**
- * Takes one step. Nothing blocks the event loop.
+ * Takes one step without blocking the event loop.
  *
- * @throws {FulmarError} `ABORTED` if the signal fires; `NON_FINITE` if loss or gradient are no numbers, with the weights as
- * they were; what the decoder says of the batch.
+ * @throws {FulmarError} `ABORTED` if the signal fires; `NON_FINITE` if loss or gradient are not finite, with
+ * the weights unchanged; errors of the decoder for the batch.
  *
  * @example
  * ```ts
@@ -111,21 +120,24 @@ export async function trainStep(options: TrainStepOptions): Promise<TrainStepRes
   return { loss: total, metrics: joinMetrics(results), gradientNorm }
 }
 
-/** A result with what a loss of the caller's own may leave out. @throws {FulmarError} `MALFORMED` for what is no result. */
+/**
+ * Fills in the fields that a custom loss may leave out.
+ * @throws {FulmarError} `MALFORMED` for another value.
+ */
 export function wholeResult(result: ObjectiveResult): LossResult {
   if (typeof result !== 'object' || result === null || typeof result.loss !== 'number')
-    throw new FulmarError('MALFORMED', `loss must give { loss, gradLogProb }: got ${describeValue(result)}`)
+    throw new FulmarError('MALFORMED', `loss must return { loss, gradLogProb }: got ${describeValue(result)}`)
   return { metrics: {}, denominators: {}, ...result }
 }
 
-/** Refuses what has no `forward`. @throws {FulmarError} `MALFORMED`. */
+/** Rejects objects without `forward`. @throws {FulmarError} `MALFORMED`. */
 export function checkObjective(loss: Objective<never>): void {
   if (typeof loss === 'object' && loss !== null && typeof loss.forward === 'function') return
   const detail = `options.loss must be an object with a method forward: got ${describeValue(loss)}`
   throw new FulmarError('MALFORMED', detail)
 }
 
-/** The metrics of one batch as they are; of several, joined as if they had been one. */
+/** Returns the metrics of one batch unchanged; combines those of several as if they were one. */
 function joinMetrics(results: readonly LossResult[]): Readonly<Record<string, number>> {
   const [first] = results
   if (first === undefined || results.length === 1) return first?.metrics ?? {}

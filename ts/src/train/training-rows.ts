@@ -1,4 +1,4 @@
-/** Rows of supervised and preference data, in the forms that data sets have them, as tokens. */
+/** Rows of supervised and preference data in the common forms, and their tokens. */
 
 import { buildTrajectoryStep, type Message, type Renderer, type ToolSpec } from '../chat/index.js'
 import { describeValue, FulmarError, field } from '../core/index.js'
@@ -6,10 +6,10 @@ import { type Dataset, listDataset } from '../data/index.js'
 import type { Decoder, Optimizer, TokenBatch } from '../model/index.js'
 import type { Schedule } from './schedule.js'
 
-/** Messages; or a text, which stands for one message: the user's in a prompt, the assistant's in an answer. */
+/** Messages, or a text for a single message: the user's in a prompt, the assistant's in an answer. */
 export type Said = string | readonly Message[]
 
-/** A conversation whose assistant's messages are trained. Other columns of a row are not looked at. */
+/** A conversation whose assistant's messages are trained. Other columns of a row are ignored. */
 export interface ConversationRow {
   /** The conversation. */
   readonly messages: readonly Message[]
@@ -20,10 +20,10 @@ export interface ConversationRow {
   readonly tools?: readonly ToolSpec[]
 }
 
-/** A prompt, of which nothing is trained, and its completion. Other columns of a row are not looked at. */
+/** A prompt, which is not trained, and its completion. Other columns of a row are ignored. */
 export interface CompletionRow {
   readonly prompt: Said
-  /** Its assistant's messages are trained. */
+  /** Completion, whose assistant's messages are trained. */
   readonly completion: Said
   /**
    * The tools on offer.
@@ -32,36 +32,36 @@ export interface CompletionRow {
   readonly tools?: readonly ToolSpec[]
 }
 
-/** Two answers to one prompt. Other columns of a row are not looked at. */
+/** Two answers to one prompt. Other columns of a row are ignored. */
 export interface PreferencePair {
-  /** What both answer. */
+  /** Prompt of both answers. */
   readonly prompt: Said
-  /** What was preferred: an assistant's message, and what may follow it. */
+  /** Preferred answer: an assistant's message, and any messages after it. */
   readonly chosen: Said
-  /** What was not. */
+  /** Rejected answer. */
   readonly rejected: Said
 }
 
-/** Options that the recipes over rows share. */
+/** Shared options of the recipes over rows. */
 export interface RowTrainingOptions {
   /** The decoder to train. */
   readonly decoder: Decoder
   /** The optimizer of its weights. */
   readonly optimizer: Optimizer
-  /** The step to end before, counted from 0. */
+  /** Index of the first step after the run. */
   readonly steps: number
   /**
-   * The step to begin with, for a run that is resumed.
+   * Index of the first step, for a run that is resumed.
    * @default 0
    */
   readonly firstStep?: number
   /**
    * The learning rate of each step.
-   * @default the optimiser's learningRate
+   * @default the optimizer's learningRate
    */
   readonly schedule?: Schedule
   /**
-   * Gradients are scaled down to this L2 norm.
+   * Maximum L2 norm of the gradient; larger ones are scaled down.
    * @default 1
    */
   readonly maxGradNorm?: number
@@ -69,15 +69,16 @@ export interface RowTrainingOptions {
   readonly signal?: AbortSignal
 }
 
-/** Tokens of one row, and which of them are trained. */
+/** Tokens of one row, and the mask of the trained ones. */
 export interface RowTokens {
   readonly ids: Uint32Array
   readonly mask: Uint8Array
 }
 
 /**
- * `rows` as a stream: a list is taken from its start, again and again, and goes on at row `numTaken`; a data set stands where it stands.
- * @throws {FulmarError} `EMPTY` for an empty list; `MALFORMED` for what is neither.
+ * Returns `rows` as a stream: a list repeats from its start and continues at row `numTaken`; a data set
+ * continues at its position.
+ * @throws {FulmarError} `EMPTY` for an empty list; `MALFORMED` for another value.
  */
 export function rowsOf<Row>(
   name: string,
@@ -97,7 +98,7 @@ export function rowsOf<Row>(
   throw new FulmarError('MALFORMED', detail)
 }
 
-/** Checks what the recipes count. @throws {FulmarError} `MALFORMED` or `OUT_OF_RANGE`. */
+/** Checks the counts of the recipes. @throws {FulmarError} `MALFORMED` or `OUT_OF_RANGE`. */
 export function checkCounts(counts: {
   readonly batchSize?: number
   readonly steps: number
@@ -109,7 +110,7 @@ export function checkCounts(counts: {
   field.integer({ min: 0 }).read('options.firstStep', firstStep)
 }
 
-/** The next `count` rows as one batch. `tokensOf` gives the sequences of a row. */
+/** Returns the next `count` rows as one batch. `tokensOf` returns the sequences of a row. */
 export function nextBatch<Row>(
   rows: Dataset<Row>,
   count: number,
@@ -118,7 +119,7 @@ export function nextBatch<Row>(
   return batchOf(Array.from({ length: count }, (_, index) => tokensOf(rows.next(), index)).flat())
 }
 
-/** Sequences as one batch. */
+/** Joins sequences to one batch. */
 export function batchOf(sequences: readonly RowTokens[]): TokenBatch {
   const offsets = new Uint32Array(sequences.length + 1)
   for (const [index, { ids }] of sequences.entries()) offsets[index + 1] = (offsets[index] ?? 0) + ids.length
@@ -131,7 +132,7 @@ export function batchOf(sequences: readonly RowTokens[]): TokenBatch {
   return { ids, offsets, mask }
 }
 
-/** A prompt with its completion, of which what an assistant samples is trained. */
+/** Returns the tokens of a prompt and its completion; the assistant's tokens are trained. */
 export function completionTokens(
   renderer: Renderer,
   prompt: readonly Message[],
@@ -149,7 +150,7 @@ export function completionTokens(
   return { ids, mask }
 }
 
-/** A whole conversation, marked at its last token, at which a reward is read. @throws {FulmarError} `EMPTY` without a token. */
+/** Returns a whole conversation with a mask of its last token, where the reward is read. @throws {FulmarError} `EMPTY` without a token. */
 export function conversationTokens(renderer: Renderer, messages: readonly Message[]): RowTokens {
   const { ids } = renderer.render(messages)
   if (ids.length === 0)
@@ -159,7 +160,10 @@ export function conversationTokens(renderer: Renderer, messages: readonly Messag
   return { ids, mask }
 }
 
-/** The messages of one column of a row. @throws {FulmarError} `MALFORMED` if they are not such; `place` is its path. */
+/**
+ * Returns the messages of one column of a row; `place` is its path.
+ * @throws {FulmarError} `MALFORMED` for another value.
+ */
 export function messagesOf(place: string, said: unknown, role: 'user' | 'assistant'): readonly Message[] {
   if (typeof said === 'string') return [{ role, content: said }]
   if (Array.isArray(said) && said.length > 0 && said.every(isMessage)) return said
@@ -169,7 +173,7 @@ export function messagesOf(place: string, said: unknown, role: 'user' | 'assista
   )
 }
 
-/** Whether a value may be a message; the renderer checks the rest. */
+/** Returns true if a value has the form of a message; the renderer checks the rest. */
 export function isMessage(value: unknown): value is Message {
   return typeof value === 'object' && value !== null && 'role' in value && typeof value.role === 'string'
 }

@@ -37,7 +37,7 @@ describe('checkStepOutput', () => {
   it('refuses a message that speaks for the policy', () => {
     const envMessages = [{ role: 'assistant', content: 'I am the policy' }]
     expect(() => checkStepOutput({ envMessages })).toThrow(
-      failing('MALFORMED', /must not speak for the policy/),
+      failing('MALFORMED', /must not hold messages of the policy/),
     )
   })
 

@@ -332,7 +332,7 @@ describe('AsyncVLLM', () => {
     const mixed = connect([good, await serve({ logProbsMode: 'processed' })])
     await expect(mixed).rejects.toMatchObject({
       code: 'INCOMPATIBLE',
-      message: expect.stringMatching(/one kind of log-probs/),
+      message: expect.stringMatching(/the same kind of log-probs/),
     })
   })
 

@@ -36,7 +36,7 @@ describe('a request to a vLLM server', () => {
   })
 
   it.each([
-    [{ topH: 1 }, 'topH must not be given to vLLM, which cannot draw by it: got 1'],
+    [{ topH: 1 }, 'topH must not be given to vLLM, which does not support it: got 1'],
     [{ typicalP: 0.9 }, 'typicalP must not be given'],
     [{ epsilonCutoff: 0.1 }, 'epsilonCutoff must not be given'],
     [{ etaCutoff: 0.1 }, 'etaCutoff must not be given'],

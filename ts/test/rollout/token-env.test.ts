@@ -185,7 +185,7 @@ describe('TokenEnv', () => {
     const env = await opened(scriptedEnv(() => ({ envMessages: [{ role: 'assistant', content: '30' }] })))
     const output = await env.step(stopped(20, 9))
     expect(output).toMatchObject({ status: 'error', cause: { stage: 'step', kind: 'invalid_output' } })
-    expect(output.cause?.message).toMatch(/envMessages must not speak for the policy/)
+    expect(output.cause?.message).toMatch(/envMessages must not hold messages of the policy/)
   })
 
   it('makes a failing init an error of the rollout', async () => {

@@ -187,6 +187,6 @@ describe('defineTask', () => {
       expect(() => defineTask({ ...options, ...wrong } as never)).toThrow(failing(code, message))
     expect(() => defineTask({ rows, prompt } as never)).toThrow(failing('MALFORMED', /rewards/))
     const numbers = defineTask({ ...options, prompt: () => 7 as never }).makeEnv(rows[0] as never)
-    expect(() => numbers.init(context)).toThrow(failing('MALFORMED', /prompt must give a text or messages/))
+    expect(() => numbers.init(context)).toThrow(failing('MALFORMED', /prompt must return a text or messages/))
   })
 })

@@ -160,7 +160,7 @@ describe('ToolRunner', () => {
     const more = await results(100)
     expect(more.map(({ ok }) => ok)).toEqual([true, true, true, false])
     expect(more.at(-1)).toMatchObject({
-      error: { code: 'LIMIT_EXCEEDED', message: expect.stringMatching(/3 at most: got 100/) },
+      error: { code: 'LIMIT_EXCEEDED', message: expect.stringMatching(/at most 3 calls: got 100/) },
     })
   })
 

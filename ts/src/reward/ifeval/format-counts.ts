@@ -1,11 +1,11 @@
 /**
- * What IFEval counts in a text: lists, highlights, paragraphs, titles. Each function gives what the original's regular
- * expression gives, from one walk over the text: the expressions themselves take time that grows with its square.
+ * Counts of IFEval in a text: lists, highlights, paragraphs, titles. Each function gives the result of the
+ * original's regular expression in one pass over the text: the expressions themselves take quadratic time.
  */
 
 import { countOf, isSpaceAt, SPACES, strip, stripLetters, stripStart } from '../text.js'
 
-/** `[...]` on one line; `[]` counts, and one inside another does not. */
+/** Counts `[...]` on one line; `[]` counts, and a nested one does not. */
 export function countPlaceholders(text: string): number {
   return text.split('\n').reduce((count, line) => count + bracketsIn(line), 0)
 }
@@ -22,8 +22,8 @@ function bracketsIn(line: string): number {
 }
 
 /**
- * Lines that begin with `-`, and lines that begin with `*` and anything but another one. A line of a single `*` takes the next
- * line as its text.
+ * Counts lines that begin with `-`, and lines that begin with a single `*`. A line of a single `*` takes the
+ * next line as its text.
  */
 export function countBullets(text: string): number {
   const lines = text.split('\n').map(stripStart)
@@ -40,14 +40,14 @@ export function countBullets(text: string): number {
   return stars + lines.filter((line) => line.startsWith('-')).length
 }
 
-/** `*...*` and `**...**` on one line with more than spaces inside. */
+/** Counts `*...*` and `**...**` on one line with more than spaces inside. */
 export function countHighlights(text: string): number {
   const single = starSpans(text, '*').filter((span) => strip(stripLetters(span, '*')) !== '')
   const double = starSpans(text, '**').filter((span) => strip(span) !== '')
   return single.length + double.length
 }
 
-/** What stands between two `mark`s with neither `*` nor a line's end between them; one behind the other. */
+/** Returns the texts between two `mark`s without `*` or a newline between them, in order. */
 function starSpans(text: string, mark: string): string[] {
   const spans: string[] = []
   let at = 0
@@ -60,7 +60,8 @@ function starSpans(text: string, mark: string): string[] {
       spans.push(text.slice(inside, end))
       at = end + mark.length
     } else {
-      // Nothing between here and `end` is a star, so the next mark begins beside the first one or at `end`.
+      // Nothing between here and `end` is a star, so the next mark begins right after the first one or at
+      // `end`.
       at = end === inside ? start + 1 : end
     }
   }
@@ -72,12 +73,15 @@ function firstStarOrLineEnd(text: string, from: number): number {
   return ends.exec(text)?.index ?? text.length
 }
 
-/** Pieces between `***`; an empty one first or last is none. `undefined` if another is empty. */
+/**
+ * Returns the pieces between `***`, without an empty one at either end. `undefined` if another piece is
+ * empty.
+ */
 export function countParagraphs(text: string): number | undefined {
   return filledPieces(text, '***')?.length
 }
 
-/** Whether there are two answers with `******` between them, and they differ. */
+/** Returns true if there are two different answers with `******` between them. */
 export function hasTwoResponses(text: string): boolean {
   const [first, second, ...rest] = filledPieces(text, '******') ?? []
   return second !== undefined && rest.length === 0 && first !== second
@@ -89,7 +93,7 @@ function filledPieces(text: string, separator: string): string[] | undefined {
   return isGap ? undefined : pieces.filter((piece) => piece !== '')
 }
 
-/** How often `name` stands with a number behind it. A space may stand between them. */
+/** Counts `name` with a number after it, with an optional space between them. */
 export function countSections(text: string, name: string): number {
   const digit = /\p{Nd}/u
   const isDigitAt = (at: number) => digit.test(String.fromCodePoint(text.codePointAt(at) ?? 32))
@@ -104,7 +108,7 @@ export function countSections(text: string, name: string): number {
   }
 }
 
-/** Whether a line holds `<<...>>` with more than spaces and brackets inside. */
+/** Returns true if a line holds `<<...>>` with more than spaces and brackets inside. */
 export function hasTitle(text: string): boolean {
   return text.split('\n').some((line) => {
     const [start, end] = [line.indexOf('<<'), line.lastIndexOf('>>')]
@@ -114,14 +118,14 @@ export function hasTitle(text: string): boolean {
   })
 }
 
-/** Paragraphs have an empty line between them; those of nothing but spaces do not count. */
+/** Counts paragraphs, which an empty line separates; those of only spaces do not count. */
 export function countBlankSeparated(text: string): number {
   return text.split('\n\n').filter((paragraph) => strip(paragraph) !== '').length
 }
 
 /**
- * The first word of the paragraph number `nth` in lower case, quotes before it left off, up to its first punctuation.
- * Paragraphs of nothing but spaces are passed over by the count but not by the number, as in the original.
+ * Returns the first word of the paragraph number `nth` in lower case, without quotes before it, up to its
+ * first punctuation. Paragraphs of only spaces are not counted, but have a number, as in the original.
  */
 export function firstWordOfParagraph(text: string, nth: number): string | undefined {
   if (nth > countBlankSeparated(text)) return undefined
@@ -134,7 +138,7 @@ export function firstWordOfParagraph(text: string, nth: number): string | undefi
 
 const FIRST_SPACE = new RegExp(`[${SPACES}]`)
 
-/** Whether a text, a code fence around it left off, is JSON. `python` takes `NaN` and infinities too, as Python does. */
+/** Returns true if a text without its code fence is JSON. `python` accepts `NaN` and infinities, as Python does. */
 export function isJson(text: string, dialect: 'python' | 'strict'): boolean {
   let json = strip(text)
   for (const fence of ['```json', '```Json', '```JSON', '```']) {
@@ -149,7 +153,7 @@ export function isJson(text: string, dialect: 'python' | 'strict'): boolean {
   }
 }
 
-/** 0 for each `NaN`, `Infinity` and `-Infinity` that stands outside a string. */
+/** Replaces each `NaN`, `Infinity` and `-Infinity` outside a string by 0. */
 function withoutSpecialNumbers(json: string): string {
   if (!json.includes('NaN') && !json.includes('Infinity')) return json
   const pieces: string[] = []
@@ -170,7 +174,10 @@ function withoutSpecialNumbers(json: string): string {
   return pieces.join('')
 }
 
-/** Whether a postscript begins anywhere: `P.P.S` and `P.S.` with spaces between their letters, others as they are. */
+/**
+ * Returns true if a postscript begins anywhere: `P.P.S` and `P.S.` with spaces between their letters, others
+ * exactly.
+ */
 export function hasPostscript(text: string, marker: string): boolean {
   const lower = text.toLowerCase()
   const known = POSTSCRIPTS.get(marker)

@@ -1,80 +1,81 @@
-/** IFEval: how many of the instructions in a prompt a response follows, read strictly and loosely, and what that is worth. */
+/** IFEval: strict and loose checks of the instructions in a prompt, and their reward. */
 
 import { checkGiven, checkKnownKeys, describeValue, FulmarError } from '../../core/index.js'
 import { tagBlocks } from '../tags.js'
 import { checkRewardText, strip } from '../text.js'
 import { type IfEvalCheck, type IfEvalCheckOptions, type IfEvalKwargs, ifEvalCheck } from './instructions.js'
 
-/** Which instructions a response follows. */
+/** Instructions that a response follows. */
 export interface IFEvalScoreData {
-  /** Whether it follows all of them, read strictly. */
+  /** True if it follows all of them, read strictly. */
   readonly promptLevelStrictAcc: boolean
-  /** Whether it follows each, read strictly. */
+  /** True for each instruction that it follows, read strictly. */
   readonly instLevelStrictAcc: readonly boolean[]
-  /** Whether it follows all of them, read loosely. */
+  /** True if it follows all of them, read loosely. */
   readonly promptLevelLooseAcc: boolean
-  /** Whether it follows each, read loosely. */
+  /** True for each instruction that it follows, read loosely. */
   readonly instLevelLooseAcc: readonly boolean[]
 }
 
-/** The instructions of one prompt, as the dataset has them. */
+/** Instructions of one prompt, as in the dataset. */
 export interface IfEvalInstructions {
-  /** Names out of `IFEVAL_INSTRUCTION_IDS`. */
+  /** Names from `IFEVAL_INSTRUCTION_IDS`. */
   readonly instructionIdList: readonly string[]
-  /** The arguments of each, as many. */
+  /** Arguments of the instructions, one entry each. */
   readonly kwargs: readonly (IfEvalKwargs | null)[]
 }
 
-/** What an aggregator may look at besides the score. */
+/** Inputs of an aggregator besides the score. */
 export interface IfEvalBlocks {
-  /** What stands in each `<think>` of the response. */
+  /** Contents of each `<think>` of the response. */
   readonly thinkBlocks: readonly string[]
-  /** What stands in each `<answer>`. */
+  /** Contents of each `<answer>`. */
   readonly answerBlocks: readonly string[]
-  /** Whether there is an answer. */
+  /** True if there is an answer. */
   readonly complete: boolean
 }
 
-/** Makes one number of a score. */
+/** Combines a score into one number. */
 export type IfEvalAggregator = (score: IFEvalScoreData, blocks: IfEvalBlocks) => number
 
 /** Options of {@link IfEvalScorer}. */
 export interface IfEvalScorerOptions extends IfEvalCheckOptions {
   /**
-   * How the reward is made: {@link ifEvalReward}, not at all, or by a function of yours.
+   * Computation of the reward: {@link ifEvalReward}, none, or a custom function.
    * @default true
    */
   readonly aggregateReward?: boolean | IfEvalAggregator
   /**
-   * What the four parts of {@link ifEvalReward} weigh: prompt and instructions strictly, prompt and instructions loosely.
+   * Weights of the four parts of {@link ifEvalReward}: prompt and instructions strictly, prompt and
+   * instructions loosely.
    * @default [0.4, 0.3, 0.2, 0.1]
    */
   readonly formatWeights?: readonly [number, number, number, number]
   /**
-   * Whether an answer ends the episode.
+   * If true, an answer ends the episode.
    * @default true
    */
   readonly setDoneIfAnswer?: boolean
 }
 
-/** What a response is worth, and why. */
+/** Score and reward of a response. */
 export interface IfEvalResult {
   readonly score: IFEvalScoreData
-  /** `undefined` if `aggregateReward` is `false`. */
+  /** Reward; `undefined` if `aggregateReward` is `false`. */
   readonly reward: number | undefined
-  /** Whether the episode is over: there is an answer, and `setDoneIfAnswer`. */
+  /** True if the episode is over: there is an answer, and `setDoneIfAnswer`. */
   readonly done: boolean
 }
 
-/** Instructions of one prompt. */
+/** Maximum number of instructions of one prompt. */
 export const IFEVAL_INSTRUCTIONS_MAX = 64
 
-/** What is known of a prompt's instructions before any response: one check each. */
+/** Checks of a prompt's instructions, one each. */
 export type IfEvalChecks = readonly IfEvalCheck[]
 
 /**
- * Makes the checks of a prompt, once for all responses to it.
- * @throws {FulmarError} `SHAPE_MISMATCH` if there are not as many `kwargs` as instructions; `LIMIT_EXCEEDED` if there are more than
+ * Creates the checks of a prompt, once for all its responses.
+ * @throws {FulmarError} `SHAPE_MISMATCH` if the numbers of `kwargs` and instructions differ; `LIMIT_EXCEEDED` if there are more than
  * 64; those of `ifEvalCheck`.
  *
  * @example
@@ -116,9 +117,9 @@ export function ifEvalChecks(
 }
 
 /**
- * Scores a text. Strictly: a text that is not blank follows an instruction if its check says so. Loosely: if the check says so of it,
- * or of it without its first line, its last line or both, or of one of these four without any `*`. A prompt without instructions is
- * followed by every text.
+ * Scores a text. Strictly: a non-blank text follows an instruction if its check passes. Loosely: if the check
+ * passes for it, or for it without its first line, its last line or both, or for one of these four without
+ * any `*`. Every text follows a prompt without instructions.
  * @throws {FulmarError} `LIMIT_EXCEEDED` if the text is longer than 1,048,576 characters.
  *
  * @example
@@ -147,7 +148,7 @@ export function scoreIfEval(text: string, checks: IfEvalChecks): IFEvalScoreData
   }
 }
 
-/** The readings besides the text itself; those that are blank or the same as another are left out. */
+/** Returns the variants besides the text itself, without blank and repeated ones. */
 function looseReadings(text: string): readonly string[] {
   const lines = text.split('\n')
   const parts = [
@@ -160,8 +161,9 @@ function looseReadings(text: string): readonly string[] {
 }
 
 /**
- * The reward of a score, from 0 to 1.15 with the default weights: `w0 * promptStrict + w1 * mean(instStrict) + w2 * promptLoose + w3 *
- * mean(instLoose)`, and 0.1 if there is exactly one answer block, and 0.05 if there is exactly one block of thought.
+ * Computes the reward of a score, from 0 to 1.15 with the default weights: `w0 * promptStrict + w1 *
+ * mean(instStrict) + w2 * promptLoose + w3 * mean(instLoose)`, plus 0.1 if there is exactly one answer block,
+ * plus 0.05 if there is exactly one thought block.
  *
  * @example
  * ```ts
@@ -191,13 +193,13 @@ export function ifEvalReward(
   return worth + 0.1 * Number(answerBlocks.length === 1) + 0.05 * Number(thinkBlocks.length === 1)
 }
 
-/** All of none are followed. */
+/** Returns true for an empty list. */
 function share(followed: readonly boolean[]): number {
   return followed.length === 0 ? 1 : followed.filter(Boolean).length / followed.length
 }
 
 /**
- * Scores responses to prompts of IFEval: what stands in the first `<answer>` of the response is measured, `''` if there is none.
+ * Scores responses to prompts of IFEval by the text of the first `<answer>`, `''` without one.
  *
  * @example
  * ```ts
@@ -239,14 +241,15 @@ export class IfEvalScorer {
     this.#checkOptions = { json }
   }
 
-  /** Scores a response against instructions that are read now. @throws {FulmarError} Those of {@link ifEvalChecks}. */
+  /** Scores a response against instructions. @throws {FulmarError} Those of {@link ifEvalChecks}. */
   score(response: string, instructions: IfEvalInstructions): IfEvalResult {
     return this.scoreChecks(response, ifEvalChecks(instructions, this.#checkOptions))
   }
 
   /**
-   * Scores a response against checks that are there.
-   * @throws {FulmarError} `LIMIT_EXCEEDED` if the response is too long; `NON_FINITE` if an aggregator of yours gives no finite number.
+   * Scores a response against existing checks.
+   * @throws {FulmarError} `LIMIT_EXCEEDED` if the response is too long; `NON_FINITE` if a custom aggregator
+   * returns a number that is not finite.
    */
   scoreChecks(response: string, checks: IfEvalChecks): IfEvalResult {
     checkRewardText('response', response)
@@ -258,7 +261,7 @@ export class IfEvalScorer {
     if (reward !== undefined && !Number.isFinite(reward)) {
       throw new FulmarError(
         'NON_FINITE',
-        `aggregateReward must give a finite number: got ${describeValue(reward)}`,
+        `aggregateReward must return a finite number: got ${describeValue(reward)}`,
       )
     }
     return { score, reward, done: complete && this.#setDoneIfAnswer }

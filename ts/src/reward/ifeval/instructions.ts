@@ -1,6 +1,7 @@
 /**
- * The 25 instructions of IFEval that a program can verify ([paper](https://arxiv.org/abs/2311.07911)). What an argument means is
- * told in docs/rewards.md. Arguments are checked once, when a check is made; missing ones are errors, never drawn.
+ * The 25 instructions of IFEval that a program can verify ([paper](https://arxiv.org/abs/2311.07911)).
+ * docs/rewards.md explains their arguments, which are checked once, when a check is created; missing ones are
+ * errors, never drawn.
  */
 
 import { checkKnownKeys, describeValue, FulmarError } from '../../core/index.js'
@@ -54,38 +55,39 @@ export const IFEVAL_INSTRUCTION_IDS = [
 /** The name of an instruction that can be verified. */
 export type IfEvalInstructionId = (typeof IFEVAL_INSTRUCTION_IDS)[number]
 
-/** The languages that `language:response_language` asks for, as two letters. */
+/** Languages of `language:response_language`, as two letters. */
 export const IFEVAL_LANGUAGES = [
   ...['en', 'es', 'pt', 'ar', 'hi', 'fr', 'ru', 'de', 'ja', 'it', 'bn', 'uk', 'th', 'ur', 'ta'],
   ...['te', 'bg', 'ko', 'pl', 'he', 'fa', 'vi', 'ne', 'sw', 'kn', 'mr', 'gu', 'pa', 'ml', 'fi'],
 ] as const
 
-/** Arguments of an instruction by name, as the dataset has them; `null` is the same as absent. */
+/** Arguments of an instruction by name, as in the dataset; `null` is the same as absent. */
 export type IfEvalKwargs = Readonly<Record<string, unknown>>
 
-/** Whether a text follows one instruction. A pure function. */
+/** Returns true if a text follows one instruction. A pure function. */
 export type IfEvalCheck = (text: string) => boolean
 
-/** What decides where the original leaves a choice. */
+/** Options where the original leaves a choice. */
 export interface IfEvalCheckOptions {
   /**
-   * What `detectable_format:json_format` takes for JSON: what Python's parser reads, `NaN` and infinities too, or JSON.
+   * JSON that `detectable_format:json_format` accepts: that of Python's parser, with `NaN` and infinities, or
+   * standard JSON.
    * @default 'python'
    */
   readonly json?: 'python' | 'strict'
 }
 
-/** UTF-16 units of a phrase or prompt in the arguments of an instruction. */
+/** Maximum number of UTF-16 units of a phrase or prompt in the arguments of an instruction. */
 export const IFEVAL_ARGUMENT_LENGTH_MAX = 16_384
 
-/** UTF-16 units of a keyword, which is looked for at every place of a text. */
+/** Maximum number of UTF-16 units of a keyword, which is searched at every position of a text. */
 export const IFEVAL_KEYWORD_LENGTH_MAX = 256
 
-/** Keywords of one instruction. */
+/** Maximum number of keywords of one instruction. */
 export const IFEVAL_KEYWORDS_MAX = 256
 
 /**
- * Makes the check of one instruction.
+ * Creates the check of one instruction.
  * @throws {FulmarError} `UNKNOWN_NAME` for an unknown instruction, argument, relation or language; `OUT_OF_RANGE` or
  * `MALFORMED` for an argument that is missing or wrong; `LIMIT_EXCEEDED` for one that is too long.
  *
@@ -216,14 +218,18 @@ const ANSWERS = ['My answer is yes.', 'My answer is no.', 'My answer is maybe.']
 
 const WORD = new RegExp(`[${WORD_LETTERS}]+`, 'gu')
 
-/** A keyword inside any text; it is taken letter for letter, where the original takes it for a regular expression. */
+/**
+ * Returns a pattern of a keyword inside any text, matched literally; the original takes it as a regular
+ * expression.
+ */
 function expressionOf(keyword: string, flags: string): RegExp {
   return new RegExp(escapeExpression(keyword), flags)
 }
 
 /**
- * Finds a word that no letter of another word touches. Python's `\bword\b` for what begins and ends with a letter; beside another sign,
- * as at the end of `C++`, anything may stand, where `\b` would ask for a letter.
+ * Returns a pattern of a whole word. Equals Python's `\bword\b` for a word that begins and ends with a
+ * letter; next to another character, as at the end of `C++`, anything may follow, where `\b` would need a
+ * letter.
  */
 function wholeWord(word: string): RegExp {
   const letter = `[${WORD_LETTERS}]`
@@ -232,12 +238,12 @@ function wholeWord(word: string): RegExp {
   return new RegExp(before + escapeExpression(word) + after, 'iu')
 }
 
-/** A text of which no language can be told is taken for English, as in the original. */
+/** Takes a text of unknown language as English, as the original does. */
 function isEnglish(text: string): boolean {
   return (detectLanguage(text) ?? 'en') === 'en'
 }
 
-/** Reads the arguments of one instruction, with an error for each that is missing or wrong. */
+/** Reads the arguments of one instruction, with an error for each that is missing or invalid. */
 class ArgumentReader {
   readonly #place: string
   readonly #values: Readonly<Record<string, unknown>>
@@ -251,13 +257,13 @@ class ArgumentReader {
   /** A positive integer. */
   count(name: string, max = Number.MAX_SAFE_INTEGER): number {
     const value = this.#take(name)
-    // Datasets that went through a table have 3.0 for 3, which is the same number here.
+    // Datasets that were stored in a table may have 3.0 for 3.
     if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 1 && value <= max) return value
     const rule = max === Number.MAX_SAFE_INTEGER ? 'a positive integer' : `an integer from 1 to ${max}`
     return this.#refuse('OUT_OF_RANGE', name, rule, value)
   }
 
-  /** A count and how to compare with it. */
+  /** Reads a count and its comparison. */
   comparison(countName: string, relationName: string): (count: number) => boolean {
     const bound = this.count(countName)
     const relation = this.oneOf(relationName, ['less than', 'at least'])
@@ -291,7 +297,7 @@ class ArgumentReader {
     return choice ?? this.#refuse('UNKNOWN_NAME', name, `one of ${choices.join(', ')}`, value)
   }
 
-  /** Refuses arguments that nobody asked for. */
+  /** Rejects unknown arguments. */
   end(): void {
     checkKnownKeys(this.#place, this.#values, this.#asked)
   }

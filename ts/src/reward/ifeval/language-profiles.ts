@@ -1,5 +1,5 @@
 /**
- * How much each n-gram speaks for each of 55 languages: the profiles of langdetect 1.0.9 (Apache-2.0, (c) 2010-2014 Cybozu Labs),
+ * Weights of n-grams for each of 55 languages: the profiles of langdetect 1.0.9 (Apache-2.0, (c) 2010-2014 Cybozu Labs),
  * packed by scripts/reward-data.py. Written by that program, not by hand.
  */
 

@@ -1,5 +1,5 @@
 /**
- * Tells the language of a text from its n-grams, as langdetect does
+ * Detects the language of a text from its n-grams, as langdetect does
  * ([language detection library](https://github.com/shuyo/language-detection)).
  *
  * For each language the gains `ln(1 + p / floor)` of all n-grams of 1 to 3 letters are added up, `p` their share in the language; the
@@ -16,11 +16,12 @@ import {
   PROFILE_LANGUAGES,
 } from './language-profiles.js'
 
-/** Characters of a text that its language is told from. */
+/** Number of characters of a text that are used. */
 export const LANGUAGE_TEXT_LENGTH_MAX = 10_000
 
 /**
- * The language of a text as two letters (`zh-cn` and `zh-tw` have five); `undefined` if it holds nothing to tell by, such as digits.
+ * Returns the language of a text as two letters (`zh-cn` and `zh-tw` have five); `undefined` without letters
+ * to detect it, as in digits.
  * Always the same for the same text. Addresses are passed over.
  * @throws {FulmarError} `LIMIT_EXCEEDED` if the text is longer than 1,048,576 characters.
  *
@@ -60,7 +61,7 @@ interface Profiles {
 
 let loaded: Profiles | undefined
 
-/** Unpacks the table on first use: it takes some 50 ms that most programs never need. */
+/** Unpacks the table on first use, which takes some 50 ms. */
 function loadProfiles(): Profiles {
   loaded ??= { levels: unpack(), kanji: kanjiMap() }
   return loaded
@@ -168,7 +169,7 @@ const UPPER = /^\p{Uppercase}$/u
 function normalized(character: string, kanji: ReadonlyMap<string, string>): string {
   if (character <= '\x7f') return /[A-Za-z]/.test(character) ? character : ' '
   if (/[\xa0\xab\xb0\xbb\u2000-\u206f]/.test(character)) return ' '
-  // No profile knows characters of two units, and an n-gram must stay three units long at most.
+  // No profile has characters of two units, and an n-gram must stay at most three units long.
   if (character.length > 1) return '\uffff'
   for (const [block, one] of BLOCKS) if (block.test(character)) return one
   return kanji.get(character) ?? character

@@ -46,12 +46,12 @@ interface Slice {
   readonly end: number
 }
 
-/** Where the text might end a sentence: behind `mark`, and the next one begins at `next`. */
+/** Possible end of a sentence: after `mark`; the next one begins at `next`. */
 interface Candidate {
-  /** The word before the mark, as far as it is told apart. */
+  /** Word before the mark, as far as it was read. */
   readonly wordStart: number
   readonly mark: number
-  /** Where the next word or closing mark begins and ends. */
+  /** Start and end of the next word or closing mark. */
   readonly next: number
   readonly nextEnd: number
 }
@@ -96,7 +96,7 @@ function* marksOf(text: string): Generator<Omit<Candidate, 'wordStart'>> {
   }
 }
 
-/** The last space of ASCII in `[from, to)`; `from` if there is none. */
+/** Returns the last ASCII space in `[from, to)`; `from` without one. */
 function lastAsciiSpace(text: string, from: number, to: number): number {
   let at = to - 1
   while (at > from && !ASCII_SPACES.includes(text.charAt(at))) at--
@@ -125,7 +125,10 @@ function realigned(text: string, slices: readonly Slice[]): readonly Slice[] {
   return sentences.map(({ start, end }) => ({ start: Math.min(start, end), end }))
 }
 
-/** Where the closing marks at the beginning of a slice end, and the spaces behind them; zeros if there are none to move. */
+/**
+ * Returns the ends of the closing marks at the beginning of a slice and of the spaces after them; zeros if
+ * there are no marks to move.
+ */
 function closingMarks(
   text: string,
   { start, end: sliceEnd }: Slice,
@@ -140,20 +143,20 @@ function closingMarks(
 
 const QUOTES = '\u2018\u2019\u201c\u201d\xab\xbb'
 const CLOSING = `"')]}${QUOTES}`
-/** What no word holds. */
+/** Characters that are not part of words. */
 const NON_WORD = `)";}]*:@'({[${QUOTES}?!`
-/** What no word begins with. */
+/** Characters that do not begin words. */
 const NON_START = '("`{[:;&#*@)}]-,'
 
 interface Token {
   readonly text: string
-  /** In lower case; numbers are all the same. */
+  /** Returns the word in lower case; all numbers are the same. */
   readonly type: string
   isBreak: boolean
   isAbbreviation: boolean
 }
 
-/** Whether a sentence ends inside this text. */
+/** Returns true if a sentence ends inside this text. */
 function holdsBreak(context: string): boolean {
   const tokens = context.split('\n').flatMap(tokensOf).map(annotated)
   tokens.forEach((token, index) => {
@@ -163,7 +166,7 @@ function holdsBreak(context: string): boolean {
   return tokens.slice(0, -1).some((token) => token.isBreak)
 }
 
-/** What the word alone says. */
+/** Classifies a word by itself. */
 function annotated(text: string): Token {
   const token: Token = { text, type: typeOf(text), isBreak: false, isAbbreviation: false }
   if (text === '.' || text === '?' || text === '!') token.isBreak = true
@@ -175,7 +178,7 @@ function annotated(text: string): Token {
   return token
 }
 
-/** What the next word says about a word with a dot. */
+/** Classifies a word with a dot by the next word. */
 function reconsider(token: Token, next: Token): void {
   const word = withoutDot(token.type)
   const nextWord = next.isBreak ? withoutDot(next.type) : next.type
@@ -197,7 +200,7 @@ function reconsider(token: Token, next: Token): void {
   if (starts === false || isName) token.isBreak = false
 }
 
-/** Whether a word looks like the first of a sentence; `undefined` if nobody knows. */
+/** Returns true if a word looks like the first of a sentence; `undefined` if unknown. */
 function startsSentence(token: Token, word: string): boolean | undefined {
   if (';:,.!?'.includes(token.text)) return false
   if (startsUpper(token) && (STARTER_WORDS.has(word) || UPPER_STARTER_WORDS.has(word))) return true
@@ -246,7 +249,9 @@ function tokensOf(line: string): readonly string[] {
   return tokens
 }
 
-/** Where dashes, dots or dots with spaces between them end that begin here; `undefined` if there is one at most. */
+/**
+ * Returns the end of a run of dashes, dots or spaced dots that begins here; `undefined` for fewer than two.
+ */
 function markEnd(line: string, at: number): number | undefined {
   const mark = line.charAt(at)
   if (mark !== '-' && mark !== '.') return undefined
