@@ -1,4 +1,4 @@
-/** What a model said, as a message of the conversation. */
+/** Completions of a model as messages of the conversation. */
 
 import type { Message } from './message.js'
 import type { ParsedResponse } from './renderer.js'

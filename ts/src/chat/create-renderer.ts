@@ -66,7 +66,7 @@ export function createRenderer(tokenizer: NativeTokenizer, config: RendererConfi
   return new NativeRenderer(tokenizer, config)
 }
 
-/** What never changes about a renderer. */
+/** Constant properties of a renderer. */
 interface Facts extends Pick<DisposableRenderer, 'name' | 'reason'> {
   readonly stopIds: readonly number[]
   readonly prefixStability: PrefixStability

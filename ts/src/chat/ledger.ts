@@ -124,12 +124,12 @@ export class Ledger {
     return JSON.parse(this.#native.call(record))
   }
 
-  /** How many tokens are held; shared ones count once. */
+  /** Number of stored tokens; shared ones count once. */
   get numTokens(): number {
     return this.#native.call((native) => native.numTokens())
   }
 
-  /** How many turns were recorded. */
+  /** Number of recorded turns. */
   get numTurns(): number {
     return this.#native.call((native) => native.numTurns())
   }

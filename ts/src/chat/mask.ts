@@ -4,24 +4,24 @@ import { call, checkGiven, checkKnownKeys, checkTypedArray } from '../core/index
 import { raw } from '../native/index.js'
 import type { Rendered } from './renderer.js'
 
-/** How a mask is made. */
+/** Options of a mask. */
 export interface MaskOptions {
   /**
-   * What counts to begin with. `torchrl`: what the assistant wrote, in all turns, without the token that ends a turn; of
-   * a template with `generation` blocks exactly what these hold. `trl`: that token too. `generated`: what a policy drew,
-   * that token too; in a conversation without drawn tokens the last turn.
+   * Initial selection. `torchrl`: the assistant's text in all turns, without the token that ends a turn; for
+   * a template with `generation` blocks exactly their content. `trl`: that token too. `generated`: the tokens
+   * drawn by a policy, with that token; in a conversation without drawn tokens the last turn.
    * @default 'torchrl'
    */
   readonly preset?: 'torchrl' | 'trl' | 'generated'
-  /** What counts in spite of the preset, or does not. */
+  /** Exceptions from the preset. */
   readonly include?: MaskParts
   /**
-   * What becomes of a token that belongs to the assistant in part.
+   * Treatment of a token that belongs to the assistant only in part.
    * @default 'include'
    */
   readonly straddling?: 'include' | 'exclude' | 'error'
   /**
-   * Whether a mask without a token is accepted. Training on it would learn nothing.
+   * If true, an empty mask is accepted, on which training would learn nothing.
    * @default false
    */
   readonly allowEmpty?: boolean

@@ -1,10 +1,10 @@
-/** Messages are the dictionaries that chat APIs exchange: open, so keys that nobody here knows pass through. */
+/** Messages of chat APIs as open dictionaries: unknown keys pass through. */
 
 import { FulmarError } from '../core/index.js'
 
 /** One piece of a message's content. Text renderers take `type: 'text'` with `text`, and refuse other types. */
 export interface ContentPart {
-  /** What the part holds: `text`, `image_url`, ... */
+  /** Type of the part: `text`, `image_url`, ... */
   readonly type: string
   /** Whatever else the part holds. */
   readonly [key: string]: unknown
@@ -23,7 +23,7 @@ export interface ContentPart {
  * ```
  */
 export interface Message {
-  /** Who speaks: `system`, `user`, `assistant` or `tool` in most families. */
+  /** Role of the author: `system`, `user`, `assistant` or `tool` in most families. */
   readonly role: string
   /** Text, a list of parts, or nothing (a message of tool calls only). */
   readonly content: string | null | readonly ContentPart[]

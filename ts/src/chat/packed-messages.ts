@@ -41,7 +41,10 @@ export function withMessages<R>(
   }
 }
 
-/** The error for messages of which one holds half a surrogate pair: a JSON parser knows the place, not the message. */
+/**
+ * Returns the error for messages of which one holds half a surrogate pair: a JSON parser gives the position,
+ * not the message.
+ */
 function brokenText(messages: unknown, cause: unknown): FulmarError | undefined {
   if (!Array.isArray(messages)) return undefined
   const index = messages.flat().findIndex((message) => {
@@ -78,7 +81,7 @@ function pack(
   return contents === '' ? undefined : { list: `${list}]`, contents }
 }
 
-/** Whether a message is a role and a text, in this order, and nothing else. */
+/** Returns true if a message has exactly a role and a text, in this order. */
 function isPlain(message: Message): boolean {
   let numKeys = 0
   for (const key in message) {

@@ -5,7 +5,7 @@ import type { Rendered } from './renderer.js'
 /** Words before the columns: how many tokens there are, and how many of a completion stay. */
 const NUM_HEADER_WORDS = 2
 
-/** What `words` of `Rendered::to_words` in the core hold. The columns share its memory. */
+/** Reads the `words` of `Rendered::to_words` in the core. The columns share its memory. */
 export function fromWords(words: Uint32Array): { readonly rendered: Rendered; readonly numKept: number } {
   const [numTokens = 0, numKept = 0] = words
   const { buffer } = words

@@ -1,4 +1,4 @@
-/** What the columns of a {@link Rendered} say by message and by role. */
+/** Summaries of the columns of a {@link Rendered} by message and by role. */
 
 import { checkGiven, checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import type { TokenizerLike } from '../tokenizer/index.js'
@@ -8,17 +8,17 @@ import type { Extension, Rendered } from './renderer.js'
 /** Start and end of a run of tokens. */
 export type TokenSpan = readonly [number, number]
 
-/** What {@link tokensPerMessage} counts. */
+/** Options of {@link tokensPerMessage}. */
 export interface TokenCountOptions {
   /**
-   * Whether only sampled tokens count.
+   * If true, only sampled tokens count.
    * @default false
    */
   readonly sampledOnly?: boolean
 }
 
 /**
- * How many tokens each of `numMessages` messages has, its frame included.
+ * Returns the number of tokens of each of `numMessages` messages, including its frame.
  *
  * @example
  * ```ts
@@ -53,8 +53,8 @@ export function tokensPerMessage(
 }
 
 /**
- * From the first to behind the last token of each of `numMessages` messages; `null` for one without tokens. What belongs
- * to nobody may stand in between.
+ * Returns the range of tokens of each of `numMessages` messages, from its first to after its last; `null` for
+ * one without tokens. Template tokens of no message may be within a range.
  *
  * @example
  * ```ts
@@ -99,7 +99,7 @@ export function roleTokenSpans(rendered: Rendered, messages: readonly Message[])
 }
 
 /**
- * How many tokens the messages of each role have, their frames included.
+ * Returns the number of tokens of the messages of each role, including their frames.
  *
  * @example
  * ```ts
@@ -217,7 +217,8 @@ export function extractMessageToolNames(messages: readonly Message[]): (string |
 }
 
 /**
- * Whether an assistant speaks in `newMessages`, which a bridge refuses: sampled tokens come as tokens, never as text.
+ * Returns true if `newMessages` has an assistant's message, which a bridge refuses: sampled tokens come as
+ * tokens, never as text.
  *
  * @example
  * ```ts
@@ -303,10 +304,10 @@ export interface TextSegment {
   readonly isContent: boolean
 }
 
-/** How {@link attributeTextSegments} decides. */
+/** Options of {@link attributeTextSegments}. */
 export interface SegmentOptions {
   /**
-   * Whether a token counts as content if it shares any character with it, not only its first.
+   * If true, a token is content if it shares any character with the content, not only its first.
    * @default false
    */
   readonly overlapIsContent?: boolean

@@ -21,7 +21,7 @@ export interface Qwen25Config {
 export interface Qwen3Config {
   readonly name: 'qwen3'
   /**
-   * Whether the model thinks before it answers; if not, the generation prompt holds an empty wrapper.
+   * If true, the model thinks before it answers; else the generation prompt holds an empty wrapper.
    * @default true
    */
   readonly enableThinking?: boolean
@@ -36,7 +36,7 @@ export interface Qwen3Config {
 export interface Qwen35Config {
   readonly name: 'qwen3_5'
   /**
-   * Whether the model thinks before it answers. The smallest models (0.8B, 2B) were trained with `false`.
+   * If true, the model thinks before it answers. The smallest models (0.8B, 2B) were trained with `false`.
    * @default true
    */
   readonly enableThinking?: boolean
@@ -51,12 +51,12 @@ export interface Qwen35Config {
 export interface Qwen36Config {
   readonly name: 'qwen3_6'
   /**
-   * Whether the model thinks before it answers.
+   * If true, the model thinks before it answers.
    * @default true
    */
   readonly enableThinking?: boolean
   /**
-   * Whether all turns keep their reasoning; if not, those behind the last query.
+   * If true, all turns keep their reasoning; else only those after the last query.
    * @default false
    */
   readonly preserveThinking?: boolean
@@ -71,17 +71,17 @@ export interface Qwen36Config {
 export interface Llama3Config {
   readonly name: 'llama3'
   /**
-   * What the model is told of today.
+   * Current date for the model.
    * @default '26 Jul 2024'
    */
   readonly dateString?: string
   /**
-   * Whether tools stand before the first user's words; if not, in the system's turn.
+   * If true, tools are before the first user's text; else in the system's turn.
    * @default true
    */
   readonly toolsInUserMessage?: boolean
   /**
-   * Whether there is a system's turn with dates, and tools: so from 3.1 on. Without it this is Llama 3.0.
+   * If true, there is a system's turn with dates and tools, as from 3.1 on; else the format of Llama 3.0.
    * @default true
    */
   readonly systemBlock?: boolean
@@ -91,7 +91,7 @@ export interface Llama3Config {
 export interface DeepseekV3Config {
   readonly name: 'deepseek_v3'
   /**
-   * Whether the generation prompt opens reasoning.
+   * If true, the generation prompt opens reasoning.
    * @default false
    */
   readonly enableThinking?: boolean
@@ -111,7 +111,7 @@ export interface DeepseekR1Config {
 export interface Glm45Config {
   readonly name: 'glm4_5'
   /**
-   * Whether the model thinks before it answers; if not, each user's text ends with `/nothink`.
+   * If true, the model thinks before it answers; else each user's text ends with `/nothink`.
    * @default true
    */
   readonly enableThinking?: boolean
@@ -126,12 +126,12 @@ export interface Glm45Config {
 export interface GptOssConfig {
   readonly name: 'gpt_oss'
   /**
-   * How hard the model is told to think.
+   * Reasoning effort for the model.
    * @default 'medium'
    */
   readonly reasoningEffort?: string
   /**
-   * Whether a conversation opens with the block that says who the model is.
+   * If true, a conversation opens with the block of the model's identity.
    * @default true
    */
   readonly useSystemPrompt?: boolean
@@ -141,17 +141,17 @@ export interface GptOssConfig {
    */
   readonly conversationStartDate?: string
   /**
-   * What the model is told of its knowledge.
+   * Knowledge cutoff for the model.
    * @default '2024-06'
    */
   readonly knowledgeCutoff?: string
   /**
-   * Who the model is told it is.
-   * @default as the stock template says
+   * Identity for the model.
+   * @default that of the stock template
    */
   readonly modelIdentity?: string
   /**
-   * Whether reasoning goes once a later answer exists.
+   * If true, reasoning is removed once a later answer exists.
    * @default true
    */
   readonly autoDropAnalysis?: boolean
@@ -171,7 +171,7 @@ export interface KimiK2Config {
 export interface MinimaxM2Config {
   readonly name: 'minimax_m2'
   /**
-   * Who the model is told it is where no system text says it.
+   * Identity for the model without a system text.
    * @default 'You are a helpful assistant.'
    */
   readonly modelIdentity?: string
@@ -207,7 +207,7 @@ export interface OpaqueConfig {
    */
   readonly specialTokens?: Readonly<Record<string, unknown>>
   /**
-   * What `strftime_now` sees, in UTC.
+   * Time of `strftime_now`, in UTC.
    * @default a template that asks for the time fails
    */
   readonly now?: Date
@@ -240,7 +240,7 @@ export interface AutoConfig {
 /**
  * Which family, and its knobs. Unknown names and unknown knobs are refused.
  *
- * What is left of an assistant's message after it was rendered and parsed:
+ * Returns the rest of an assistant's message after it was rendered and parsed:
  *
  * | family | content with blanks around it | reasoning | content beside a call | several calls | ids of calls |
  * |---|---|---|---|---|---|

@@ -4,7 +4,7 @@ import type { Message } from './message.js'
 import type { ThinkingRetention } from './renderer-config.js'
 
 /**
- * Where a context or sampled token came from. {@link Rendered.origins} and ledger segments hold indices into
+ * Origin of a context or sampled token. {@link Rendered.origins} and ledger segments hold indices into
  * {@link ORIGINS}.
  */
 export type Origin = 'template' | 'system' | 'user' | 'assistant' | 'tool' | 'env' | 'sampled' | 'synthetic'
@@ -58,7 +58,7 @@ export type ToolCallStatus =
 export interface ParsedToolCall {
   /** The text of the call as it was sampled. */
   readonly raw: string
-  /** Whether the call can be used, and if not why. */
+  /** Validity of the call, with the reason. */
   readonly status: ToolCallStatus
   /** The tool's name, where one was found. */
   readonly name: string | null
@@ -66,23 +66,29 @@ export interface ParsedToolCall {
   readonly arguments: string | null
   /** The call's id, where the family has ids. */
   readonly id: string | null
-  /** Where the call stands in the completion: start and end of its ids. */
+  /** Position of the call in the completion: start and end of its ids. */
   readonly tokenSpan: readonly [number, number]
 }
 
-/** What a completion says. */
+/** A parsed completion. */
 export interface ParsedResponse {
-  /** The text before the stop token outside of reasoning and calls, trimmed except in plain ChatML; `''` if there is none. */
+  /**
+   * Text before the stop token outside of reasoning and calls, trimmed except in plain ChatML; `''` without
+   * one.
+   */
   readonly content: string
   /** The reasoning, `null` if the family has none or the completion holds none. */
   readonly reasoningContent: string | null
-  /** Whether reasoning that was opened was also closed; true where there is none. */
+  /** True if every opened reasoning was closed, or there is no reasoning. */
   readonly reasoningComplete: boolean
-  /** The tool calls in order; empty if there are none. */
+  /** Tool calls in order. */
   readonly toolCalls: readonly ParsedToolCall[]
-  /** Whether a stop token was sampled. */
+  /** True if a stop token was sampled. */
   readonly finished: boolean
-  /** Whether special tokens stand inside the content: the model went on past its own turn. They are in `content` by name. */
+  /**
+   * True if the content has special tokens: the model continued after its own turn. They are in `content` by
+   * name.
+   */
   readonly overran: boolean
 }
 
@@ -98,24 +104,24 @@ export type BridgeRefusal =
   | 'over_length'
 
 /**
- * Which messages, appended to a conversation that ends with an assistant's turn, leave the tokens before them as they
- * are when the conversation is rendered again: all, those that answer tools, not even those; `unknown` where nobody can
- * say. A bridge keeps them in any case.
+ * Messages that may be appended after an assistant's turn without changing the tokens before them in a new
+ * rendering: all, answers of tools only, or not even those; `unknown` if it cannot be determined. A bridge
+ * always keeps the tokens.
  */
 export type PrefixStability = 'always' | 'within_tool_cycle' | 'never' | 'unknown'
 
 /**
- * What the next prompt adds to the tokens that are there, or a typed refusal. Its size is that of the new messages, however long the
- * conversation is; {@link extendPrompt} gives the whole prompt.
+ * Addition of the next prompt to the existing tokens, or a typed refusal. Its size is that of the new
+ * messages, for any length of the conversation; {@link extendPrompt} returns the whole prompt.
  */
 export type Bridge = Extension | { readonly ok: false; readonly reason: BridgeRefusal }
 
-/** What a bridge puts behind a prompt and its completion. */
+/** Tokens that a bridge adds after a prompt and its completion. */
 export interface Extension {
   readonly ok: true
-  /** How many tokens of the completion stay: up to its last closing token, or all. */
+  /** Number of tokens of the completion that stay: up to its last closing token, or all. */
   readonly numKept: number
-  /** What is added. Its messages count from the first of the new ones, and nothing is marked as sampled. */
+  /** Added tokens. Message indices count from the first new message, and no token is marked as sampled. */
   readonly rendered: Rendered
 }
 
@@ -125,7 +131,7 @@ export type ToolSpec = Readonly<Record<string, unknown>>
 /** A list, or its JSON text: there numbers such as `1.0`, which families write as they came, keep their form. */
 export type JsonList<Item> = readonly Item[] | string
 
-/** What {@link Renderer.bridge} is told besides tokens and messages. */
+/** Options of {@link Renderer.bridge}. */
 export interface BridgeOptions {
   /**
    * The tools on offer, as the prompt was rendered with.
@@ -134,7 +140,7 @@ export interface BridgeOptions {
   readonly tools?: JsonList<ToolSpec>
 }
 
-/** What {@link Renderer.parse} is told besides the completion. */
+/** Options of {@link Renderer.parse}. */
 export interface ParseOptions {
   /**
    * The prompt that the completion answers: its end says whether reasoning was already open.
@@ -148,10 +154,10 @@ export interface ParseOptions {
   readonly tools?: JsonList<ToolSpec>
 }
 
-/** What {@link Renderer.render} is told besides the messages. */
+/** Options of {@link Renderer.render}. */
 export interface RenderOptions extends BridgeOptions {
   /**
-   * Whether the opening of an assistant's turn follows the messages.
+   * If true, appends the opening of an assistant's turn.
    * @default false
    */
   readonly addGenerationPrompt?: boolean
@@ -190,10 +196,10 @@ export interface Renderer {
    */
   renderText(messages: JsonList<Message>, options?: RenderOptions): string
   /**
-   * What the next prompt adds to `previousPromptIds` and `previousCompletionIds` (cut after its last closing token): a
-   * closing token if none was sampled, `newMessages`, and a generation prompt. Nothing that was sampled is encoded again.
-   * Costs the new messages and, for what the completion left open, a look at it.
-   * @throws {FulmarError} as {@link Renderer.render}, except for what a {@link BridgeRefusal} says.
+   * Returns the addition of the next prompt to `previousPromptIds` and `previousCompletionIds` (cut after its
+   * last closing token): a closing token if none was sampled, `newMessages`, and a generation prompt. Sampled
+   * tokens are never re-encoded. Costs O(new messages), plus a scan of an unclosed completion.
+   * @throws {FulmarError} as {@link Renderer.render}, except for a {@link BridgeRefusal}.
    */
   bridge(
     previousPromptIds: Uint32Array,
@@ -202,11 +208,11 @@ export interface Renderer {
     options?: BridgeOptions,
   ): Bridge
   /**
-   * What a completion says. Broken completions are data; empty `ids` give empty content.
+   * Parses a completion. Broken completions are data; empty `ids` give empty content.
    * @throws {FulmarError} `OUT_OF_RANGE` if an id is not in the vocabulary.
    */
   parse(ids: Uint32Array, options?: ParseOptions): ParsedResponse
-  /** What a re-render promises; {@link Renderer.bridge} may promise more. */
+  /** Returns the guarantee of a new rendering; {@link Renderer.bridge} may guarantee more. */
   prefixStability(): PrefixStability
   /** Which new messages {@link Renderer.bridge} may cross without forgetting the reasoning before them. */
   thinkingRetention(): ThinkingRetention

@@ -5,7 +5,7 @@ import type { Message } from './message.js'
 import { tokensPerMessage } from './rendered.js'
 import type { Rendered, Renderer, ToolSpec } from './renderer.js'
 
-/** What {@link buildTrainingSample} is told besides the messages. */
+/** Options of {@link buildTrainingSample}. */
 export interface TrainingSampleOptions {
   /**
    * The tools on offer.
@@ -18,12 +18,12 @@ export interface TrainingSampleOptions {
    */
   readonly roleToMask?: (message: Message) => boolean
   /**
-   * Roles whose words train too, though nobody samples them; never their frame.
+   * Roles whose text is trained too, although it is never sampled; without their frame.
    * @default none
    */
   readonly contentSftRoles?: readonly string[]
   /**
-   * Whether a closing token is put behind a final assistant's turn that ends with none, as those of GLM do.
+   * If true, adds a closing token to a final assistant's turn without one, as in GLM.
    * @default false
    */
   readonly ensureFinalStop?: boolean
@@ -86,7 +86,7 @@ export function buildTrainingSample(
   return { ids, lossMask }
 }
 
-/** What {@link buildTrajectoryStep} is told besides the messages. */
+/** Options of {@link buildTrajectoryStep}. */
 export interface TrajectoryStepOptions {
   /**
    * The tools on offer.
@@ -99,7 +99,7 @@ export interface TrajectoryStepOptions {
 export interface TrajectoryStep {
   /** The prompt, with its generation prompt. */
   readonly promptIds: Uint32Array
-  /** What follows the prompt. */
+  /** Tokens after the prompt. */
   readonly completionIds: Uint32Array
   /** 1 on the tokens of the completion that an assistant samples, else 0. Shape of `completionIds`. */
   readonly completionMask: Uint8Array

@@ -1,4 +1,4 @@
-/** What goes into a {@link Ledger} and what comes out of it. */
+/** Inputs and outputs of a {@link Ledger}. */
 
 import type { BridgeRefusal, Origin } from './renderer.js'
 
@@ -24,8 +24,8 @@ export interface Turn {
   /** The weights that sampled the tokens: one version, one for each token, or the oldest and newest that may have. */
   readonly policyVersion: number | Uint32Array | { readonly min: number; readonly max: number }
   /**
-   * Where the last prompt tokens came from, as the renderer said of the whole prompt or of what a bridge added. Shape `[N]`, no longer
-   * than `promptIds`. Goes with `messageIndices`.
+   * Origins of the last prompt tokens, from the rendering of the whole prompt or of a bridge. Shape `[N]`, at
+   * most as long as `promptIds`. Given together with `messageIndices`.
    * @default every prompt token counts as `env`
    */
   readonly origins?: Uint8Array
@@ -37,8 +37,8 @@ export interface Turn {
    */
   readonly messageOffset?: number
   /**
-   * Why the prompt may not extend the last turn, if the caller knows.
-   * @default what `bridgeRefusal` says; else 'resample' if the prompt is the beginning of what is held, else
+   * Reason why the prompt may not extend the last turn, if known.
+   * @default what `bridgeRefusal` says; else 'resample' if the prompt is a prefix of the stored tokens, else
    * 'history_edit'
    */
   readonly branchReason?: BranchReason
@@ -54,13 +54,13 @@ export interface Turn {
 export interface Fork {
   /** The branch that was left. */
   readonly branch: number
-  /** How many tokens of its path the new branch shares. */
+  /** Number of tokens of its path that the new branch shares. */
   readonly position: number
   /** Why. */
   readonly reason: BranchReason
 }
 
-/** Where a turn was put. */
+/** Position of a recorded turn. */
 export interface RecordedTurn {
   /** Counts the turns from 0. */
   readonly turn: number
@@ -74,9 +74,9 @@ export interface RecordedTurn {
 export interface Segment {
   /** The branch that owns the run. */
   readonly branch: number
-  /** How many tokens. */
+  /** Number of tokens. */
   readonly length: number
-  /** Where they came from. */
+  /** Origin of the tokens. */
   readonly origin: Origin
   /** The message that they belong to; -1 for none. */
   readonly messageIndex: number

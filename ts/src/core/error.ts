@@ -46,7 +46,7 @@ const FOREIGN: readonly ErrorCode[] = ['PANIC', 'USER_CODE', 'TEMPLATE_RAISED']
 
 /**
  * Every failure of this package: a stable `code`, a message, and as `cause` the error it came from, if any.
- * Where the message reads `<argument> must <rule>: got <value>`, as most do, its parts are fields.
+ * If the message reads `<argument> must <rule>: got <value>`, as most do, its parts are fields.
  *
  * @example
  * ```ts

@@ -43,7 +43,7 @@ export interface DecoderConfig {
    */
   readonly rope_theta?: number
   /**
-   * Whether the output head is the embedding table.
+   * If true, the output head is the embedding table.
    * @default false
    */
   readonly tie_word_embeddings?: boolean
@@ -73,7 +73,8 @@ export interface LoraConfig {
    */
   readonly lora_alpha?: number
   /**
-   * Whether the strength is divided by the root of the rank, not by the rank (https://arxiv.org/abs/2312.03732).
+   * If true, divides the strength by the root of the rank, not by the rank
+   * (https://arxiv.org/abs/2312.03732).
    * @default false
    */
   readonly use_rslora?: boolean

@@ -24,8 +24,8 @@ export interface TokenBatch {
   /** 1 where the log-prob of that token is wanted, else 0; 0 at each sequence's first token. Shape `[T]`. */
   readonly mask: Uint8Array
   /**
-   * Where each token stands, below the model's `max_position_embeddings`: turns the rotary angles, while a token sees all those before
-   * it in its sequence. Shape `[T]`.
+   * Position of each token for the rotary angles, below the model's `max_position_embeddings`; a token always
+   * attends to all tokens before it in its sequence. Shape `[T]`.
    * @default counted from 0 in each sequence
    */
   readonly positions?: Uint32Array
@@ -34,7 +34,7 @@ export interface TokenBatch {
 /** A head that reads one number: `score` as in transformers, `v_head` as in TRL. */
 export type ScalarHead = 'score' | 'v_head'
 
-/** What a decoder says about a {@link TokenBatch}; 0 where its mask is 0. */
+/** Scores of a {@link TokenBatch}; 0 where its mask is 0. */
 export interface Scores {
   /** Natural log-prob of each token after those before it. Shape `[T]`. */
   readonly logProb: Float32Array
@@ -48,22 +48,22 @@ export interface Scores {
   readonly logSumSqProb?: Float32Array
 }
 
-/** What {@link Decoder.forward} is to tell beside log-probs and entropies, from the same logits. */
+/** Optional outputs of {@link Decoder.forward} besides log-probs and entropies, from the same logits. */
 export interface ForwardPassOptions {
-  /** Whether {@link Scores.logSumSqProb} is told. @default false */
+  /** If true, returns {@link Scores.logSumSqProb}. @default false */
   readonly logSumSqProb?: boolean
 }
 
-/** What to tell of each scored token beside its log-prob and entropy, which come from the same pass. */
+/** Optional outputs for each scored token besides log-prob and entropy, from the same pass. */
 export interface ScoreOptions {
   /**
-   * How many of the likeliest ids in its place, with their log-probs.
+   * Number of most likely ids at its position to return, with their log-probs.
    * @default 0
    */
   readonly topK?: number
   /**
-   * Whether an adapter counts. `false` scores the weights that it stands beside: the reference of a policy that is trained by an adapter,
-   * without a second copy of the weights.
+   * If true, applies the adapter. `false` scores the weights without it: the reference of a policy that is
+   * trained by an adapter, without a second copy of the weights.
    * @default true
    */
   readonly adapter?: boolean
@@ -77,29 +77,29 @@ export interface TopScores extends Scores {
   readonly topLogProb: Float32Array
 }
 
-/** What weights are stored as. */
+/** Dtype of stored weights. */
 export type WeightDtype = 'f32' | 'bf16'
 
-/** How weights are held. */
+/** Storage of weights. */
 export interface WeightOptions {
   /**
-   * What they are stored as. `bf16` takes half the memory, and half the time to read where few rows are computed, as in decoding; each weight
-   * is rounded to the nearest. Sums and activations stay in single precision, and results have the bits of those of the rounded weights in
-   * `f32`. Optimisers keep master copies that are not rounded, so small steps add up.
+   * Dtype of the stored weights. `bf16` halves the memory, and the time to read them for few rows, as in
+   * decoding; each weight is rounded to nearest. Sums and activations stay in f32, and results have the bits
+   * of the rounded weights in `f32`. Optimizers keep unrounded master copies, so that small steps add up.
    * @default 'f32'
    */
   readonly dtype?: WeightDtype
   /**
-   * Where they are to lie. A GPU is refused with `UNAVAILABLE` and the reason.
+   * Device of the weights. Throws `UNAVAILABLE` with the reason for a GPU that cannot be used.
    * @default 'cpu'
    */
   readonly device?: DeviceName
 }
 
-/** How weights are taken in. */
+/** Options of loaded weights. */
 export interface LoadOptions extends WeightOptions {
   /**
-   * What the weights count as, for a run that is resumed.
+   * Version of the weights, for a run that is resumed.
    * @default 0
    */
   readonly version?: number
@@ -131,9 +131,9 @@ export interface LoadOptions extends WeightOptions {
  * ```
  */
 export class Decoder {
-  /** Where the weights lie and sums run. */
+  /** Device of the weights and of the computation. */
   readonly device: PlacedDevice
-  /** What the weights are stored as. */
+  /** Dtype of the stored weights. */
   readonly dtype: WeightDtype
   readonly #native: Handle<RawDecoder>
   /** @internal What these weights counted as when they were made. */
@@ -179,9 +179,9 @@ export class Decoder {
   }
 
   /**
-   * The weights of a safetensors file in memory, under Hugging Face's names. `bytes` are copied.
+   * Loads the weights of a safetensors file in memory, under Hugging Face's names. `bytes` are copied.
    * @throws {FulmarError} `CORRUPT` for a damaged file; `INCOMPATIBLE` for tensors of another architecture;
-   * `NON_FINITE` for a weight that is no number; and those of {@link Decoder.fromSeed}.
+   * `NON_FINITE` for a NaN or an infinity; and those of {@link Decoder.fromSeed}.
    */
   static fromSafetensors(config: DecoderConfig, bytes: Uint8Array, options: LoadOptions = {}): Decoder {
     checkKnownKeys('options', options, ['version', 'dtype', 'device'])
@@ -258,12 +258,15 @@ export class Decoder {
     return this.#numTrainable
   }
 
-  /** Whether an adapter stands beside the weights. */
+  /** True if there is an adapter. */
   get hasAdapter(): boolean {
     return this.#hasAdapter
   }
 
-  /** Counts the changes of the weights by an optimiser, or an adapter loaded or merged: 0 as made, or where a resumed run goes on. */
+  /**
+   * Number of changes of the weights by an optimizer, or by an adapter loaded or merged: 0 at first, or the
+   * version of a resumed run.
+   */
   get version(): number {
     return this.#version
   }
@@ -536,8 +539,9 @@ export class Decoder {
   }
 
   /**
-   * Whether forward passes from now on keep only what comes into each layer, and backward passes compute the rest again: the same bits for
-   * about a third more time, with the memory of one layer where there was that of all. Drops what a forward pass kept.
+   * If true, later forward passes keep only the inputs of each layer, and backward passes recompute the rest:
+   * the same bits for about a third more time, with the activations of one layer in memory instead of all.
+   * Frees the activations of the last forward pass.
    */
   recomputeActivations(recomputes: boolean): Promise<void> {
     return this.#native.callAsync((decoder) => decoder.recomputeActivations(recomputes))

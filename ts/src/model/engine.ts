@@ -41,9 +41,9 @@ export interface EngineOptions {
    */
   readonly maxNumWaiting?: number
   /**
-   * What becomes of the keys and values of requests in flight when the weights change between two steps: `recompute` computes them
-   * again, so that each log-prob is that of the trainer's forward pass under the weights of its version; `keep` loses no time, and
-   * tokens are drawn after keys and values of older weights.
+   * Treatment of the KV cache of requests in flight if the weights change between two steps: `recompute`
+   * computes it again, so that each log-prob is that of the trainer's forward pass under the weights of its
+   * version; `keep` is faster, but tokens attend to keys and values of older weights.
    * @default 'recompute'
    */
   readonly onWeightChange?: 'recompute' | 'keep'
@@ -54,7 +54,7 @@ export interface EngineOptions {
   readonly decodeStream?: () => PieceStream
 }
 
-/** How to generate a sequence: besides these, how each token is drawn. */
+/** Options of a generated sequence, with the sampling rules of its tokens. */
 export interface GenerationOptions extends Omit<DrawRule, 'topK'> {
   /** Most tokens to draw, the stop token included. */
   readonly maxTokens: number
@@ -75,7 +75,7 @@ export interface GenerationOptions extends Omit<DrawRule, 'topK'> {
    */
   readonly topK?: number
   /**
-   * How many of the likeliest ids are told with each token.
+   * Number of most likely ids to return with each token.
    * @default 0
    */
   readonly topLogProbs?: number
@@ -113,7 +113,7 @@ export interface SampledToken {
   readonly topLogProbs: readonly TopLogProb[]
 }
 
-/** What was drawn for one prompt. The arrays are new and have one entry a drawn token. */
+/** Generated tokens of one prompt. The arrays are new and have one entry per token. */
 export interface Generated {
   /** Drawn ids, the stop id included. */
   readonly ids: Uint32Array
@@ -166,7 +166,7 @@ const PARAM_KEYS = [
  * together a token a step, and leave one by one; those with equal prompts share its pages. When pages run out, the youngest
  * sequence gives its own back and is computed again later.
  *
- * What is drawn depends on the prompt, the seed, the options and the weights alone: not on what else runs, to the bit. Steps run on worker
+ * The drawn tokens depend on the prompt, the seed, the options and the weights alone: not on what else runs, to the bit. Steps run on worker
  * threads (in WebAssembly: on the calling thread, with the event loop free between them). The decoder stays the caller's to
  * dispose, and may be trained in between: see {@link EngineOptions.onWeightChange}. Holds native memory: dispose it, or declare
  * it with `using`.
@@ -225,7 +225,7 @@ export class Engine {
   }
 
   /**
-   * Draws a sequence and gives its tokens as they come. Who leaves the loop early takes the request back.
+   * Generates a sequence and streams its tokens. Leaving the loop early cancels the request.
    * @throws {FulmarError} As {@link Engine.generate}.
    *
    * @example
@@ -391,7 +391,7 @@ export class Engine {
     this.#abort(request)
   }
 
-  /** What is wrong with a step is wrong for all; their pages go back. */
+  /** Fails all requests with the error of a step, and frees their pages. */
   #failAll(error: unknown): void {
     const failed = [...this.#jobs.values(), ...this.#arrived.splice(0)]
     try {

@@ -62,7 +62,7 @@ export interface SGDOptions {
    */
   readonly dampening?: number
   /**
-   * Whether a step looks ahead along the momentum; wants a momentum, and no dampening.
+   * If true, uses Nesterov momentum; needs a momentum, and no dampening.
    * @default false
    */
   readonly nesterov?: boolean
@@ -91,7 +91,7 @@ export interface MuonOptions {
    */
   readonly momentum?: number
   /**
-   * Whether a step looks ahead along the momentum.
+   * If true, uses Nesterov momentum.
    * @default true
    */
   readonly nesterov?: boolean
@@ -127,23 +127,24 @@ export interface MuonOptions {
    */
   readonly decay?: Decay
   /**
-   * How embeddings, output heads, norms and biases are stepped. Where a step says its own rate, AdamW's changes in the same proportion.
+   * Options for embeddings, output heads, norms and biases. If a step sets a learning rate, AdamW's changes
+   * in the same proportion.
    * @default AdamW's defaults
    */
   readonly adamw?: AdamWOptions
 }
 
-/** What one step of an optimiser did. */
+/** Result of one step of an optimizer. */
 export interface StepReport {
   /** Number of this step, from 1. */
   readonly step: number
   /** L2 norm of the gradient before clipping. */
   readonly gradientNorm: number
-  /** What clipping multiplied the gradient by, at most 1. */
+  /** Factor of the gradient from clipping, at most 1. */
   readonly clipCoefficient: number
 }
 
-/** What a single step may say otherwise. */
+/** Overrides of a single step. */
 export interface StepOptions {
   /**
    * Stands for the rate of the options, as a schedule needs.
@@ -157,7 +158,7 @@ export interface StepOptions {
   readonly maxGradNorm?: number
 }
 
-/** What an {@link Optimizer} is made of: the name of its rule, the rule's options, the file it goes on from. */
+/** Parts of an {@link Optimizer}: the name of its rule, the rule's options, the file to resume from. */
 interface Rule {
   readonly name: 'adamw' | 'sgd' | 'muon'
   readonly options: object
@@ -218,7 +219,7 @@ export abstract class Optimizer {
     return { step, gradientNorm, clipCoefficient }
   }
 
-  /** What the optimiser remembers, and its step count, as a safetensors file. */
+  /** Returns the optimizer state and the step count as a safetensors file. */
   toSafetensors(): Promise<Uint8Array> {
     return this.#native.callAsync((optimizer) => optimizer.toSafetensors())
   }

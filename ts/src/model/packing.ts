@@ -16,8 +16,8 @@ export interface PackOptions {
   /** Tokens of a row, >= 1. */
   readonly capacity: number
   /**
-   * Where a sequence goes, the longest being placed first: into the row with the least space that suffices (of several, the one that was
-   * placed into last), or into the first with space.
+   * Choice of the row of a sequence, longest sequences first: the row with the least sufficient space (of
+   * several, the last one used), or the first row with space.
    * @default 'bestFit'
    */
   readonly strategy?: 'bestFit' | 'firstFit'
@@ -82,9 +82,11 @@ export function cuSeqlens(groups: Groups, index: number, lengths: Uint32Array): 
 }
 
 /**
- * Gives each item to one of `numWorkers` so that their sums of `costs` are near each other: the dearest first, each to the worker with the
- * least so far (at most 4/3 of the least possible largest sum). {@link Decoder.flops} says what a sequence costs.
- * @throws {FulmarError} `OUT_OF_RANGE` without workers, or for a cost that is negative or no number; `LIMIT_EXCEEDED` over 65,536 workers.
+ * Assigns items to `numWorkers` workers with nearly equal sums of `costs`: the most expensive first, each to
+ * the worker with the smallest sum so far (at most 4/3 of the optimal largest sum). {@link Decoder.flops}
+ * returns the cost of a sequence.
+ * @throws {FulmarError} `OUT_OF_RANGE` without workers, or for a cost that is negative or not finite;
+ * `LIMIT_EXCEEDED` over 65,536 workers.
  *
  * @example
  * ```ts

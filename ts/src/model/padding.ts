@@ -13,7 +13,7 @@ export interface PaddedTokenBatch {
   /** 1 where a token is wanted (see {@link TokenBatch}), else 0; 0 in padding. Shape `[B, width]`. */
   readonly mask: Uint8Array
   /**
-   * Where each token stands. Shape `[B, width]`.
+   * Position of each token. Shape `[B, width]`.
    * @default counted from each row's first token
    */
   readonly positions?: Uint32Array

@@ -8,7 +8,10 @@ export const STOP_STRINGS_MAX = 64
 /** Most UTF-16 units of a stop string. */
 export const STOP_STRING_LENGTH_MAX = 1024
 
-/** What turns the ids of one sequence into text, a piece an id: a `DecodeStream`, or anything like it. */
+/**
+ * Decodes the ids of one sequence to text, one piece per id: a `DecodeStream`, or an object with the same
+ * methods.
+ */
 export interface PieceStream {
   /** The text that `id` completes; empty while a character is unfinished. */
   push(id: number): string

@@ -1,4 +1,4 @@
-/** What a batch of sequences must be before it crosses into the core. */
+/** Checks of batches of sequences before they reach the core. */
 
 import { checkKnownKeys, checkTypedArray, describeValue, FulmarError } from '../core/index.js'
 import type { TokenBatch } from './decoder.js'

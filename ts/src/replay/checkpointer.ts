@@ -1,4 +1,4 @@
-/** How the rows of a buffer lie in a folder. */
+/** File formats of the rows of a buffer in a folder. */
 
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import { type RawReplayDisk, raw } from '../native/index.js'
@@ -42,11 +42,11 @@ export abstract class StorageCheckpointerBase {
   }
 }
 
-/** What the core builds the checkpointer from. */
+/** Returns the description from which the core builds the checkpointer. */
 export const checkpointerJson = (checkpointer: StorageCheckpointerBase): string =>
   JSON.stringify(describe(checkpointer))
 
-/** What only the addon can do. @throws {FulmarError} `UNAVAILABLE` in WebAssembly. */
+/** Returns the functions that only the addon has. @throws {FulmarError} `UNAVAILABLE` in WebAssembly. */
 export function replayDisk(): RawReplayDisk {
   // The addon has all of them, WebAssembly none.
   if (raw.dumpReplayBuffer) return raw as typeof raw & RawReplayDisk

@@ -40,8 +40,8 @@ export interface DurableStorageStats {
 }
 
 /**
- * Rows in a folder that a crash does not empty: what a buffer over it has acknowledged is there when it is opened again, and the
- * buffer's ring goes on where it was. One process has it open. Natively only.
+ * Rows in a folder that survive a crash: every acknowledged write of a buffer is there after reopening, and
+ * the buffer's ring continues at its position. Only one process may open it. Native only.
  *
  * @throws {FulmarError} `INCOMPATIBLE` if it is open already or was made for another capacity; `CORRUPT` if it is no store, or
  *   one whose superblocks are both damaged; `IO`, with figures, if the disk is full; `UNAVAILABLE` in WebAssembly; `UNKNOWN_NAME` for an unknown option.

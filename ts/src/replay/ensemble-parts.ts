@@ -34,7 +34,7 @@ export class StorageEnsemble {
     this.storages = [...storages]
   }
 
-  /** How many storages there are. */
+  /** Number of storages. */
   get length(): number {
     return this.storages.length
   }
@@ -53,17 +53,17 @@ export class StorageEnsemble {
 
 /** Which buffers a batch of an ensemble takes. */
 export interface SamplerEnsembleOptions {
-  /** How likely each buffer is; in proportion. @default equally */
+  /** Relative probability of each buffer. @default uniform */
   readonly p?: readonly number[]
-  /** Whether a batch takes from every buffer, in their order. @default false */
+  /** If true, a batch takes from every buffer, in order. @default false */
   readonly sampleFromAll?: boolean
-  /** How many buffers a batch takes, one maybe twice. @default as many as there are */
+  /** Number of buffers of a batch, drawn with replacement. @default all */
   readonly numBufferSampled?: number
 }
 
 /**
- * The samplers of an ensemble's buffers, and which buffers a batch takes.
- * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; the ensemble refuses probabilities that are none.
+ * Samplers of an ensemble's buffers, and the choice of the buffers of a batch.
+ * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; the ensemble checks probabilities.
  *
  * @example
  * ```ts
@@ -87,7 +87,7 @@ export class SamplerEnsemble {
     this.options = { ...options }
   }
 
-  /** How many samplers there are. */
+  /** Number of samplers. */
   get length(): number {
     return this.samplers.length
   }
@@ -114,15 +114,15 @@ export class WriterEnsemble {
     this.writers = [...writers]
   }
 
-  /** How many writers there are. */
+  /** Number of writers. */
   get length(): number {
     return this.writers.length
   }
 }
 
-/** What the buffers of an ensemble are made of. */
+/** Parts of the buffers of an ensemble. */
 export interface EnsembleParts {
-  /** Where the items of each lie. */
+  /** Storages of the items. */
   readonly storages: StorageEnsemble
   /** Which rows each draws, and which of them a batch takes. @default random ones, of all equally */
   readonly samplers?: SamplerEnsemble

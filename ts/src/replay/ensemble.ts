@@ -14,19 +14,19 @@ export interface ReplayBufferEnsembleOptions {
   readonly batchSize?: number
   /** Fixes which buffers are drawn. @default 0 */
   readonly seed?: number
-  /** How likely each buffer is; in proportion. @default equally */
+  /** Relative probability of each buffer. @default uniform */
   readonly p?: readonly number[]
-  /** Whether a batch takes from every buffer, in their order. @default false */
+  /** If true, a batch takes from every buffer, in order. @default false */
   readonly sampleFromAll?: boolean
-  /** How many buffers a batch takes, one maybe twice. @default as many as there are */
+  /** Number of buffers of a batch, drawn with replacement. @default all */
   readonly numBufferSampled?: number
-  /** Where an item names its buffer, a whole number. @default items cannot be written */
+  /** Key of the buffer's number in an item, an integer. @default items cannot be written */
   readonly routingKey?: TensorKey
   /** The batch dimension whose elements go to one buffer each. @default items cannot be written */
   readonly routingDim?: number
 }
 
-/** Where an item of an ensemble lies; a row of -1 was not kept. */
+/** Position of an item of an ensemble; a row of -1 was not kept. */
 export interface EnsembleRow {
   readonly buffer: number
   readonly row: number
@@ -55,12 +55,11 @@ const OPTIONS = [
 ] as const
 
 /**
- * Draws from several buffers, each with its own sampler. Transforms of the buffers run on what is written and read through
- * themselves, not on batches of the ensemble.
- *
- * @throws {FulmarError} `EMPTY` without buffers; `SHAPE_MISMATCH` or `OUT_OF_RANGE` for probabilities that are none;
- *   `INCOMPATIBLE` if there are some and every buffer is drawn, or options and samplers both say which are; `UNKNOWN_NAME` for
- *   an unknown option.
+ * Draws from several buffers, each with its own sampler. Transforms of the buffers apply to their own writes
+ * and reads, not to batches of the ensemble.
+ * @throws {FulmarError} `EMPTY` without buffers; `SHAPE_MISMATCH` or `OUT_OF_RANGE` for invalid
+ * probabilities; `INCOMPATIBLE` for probabilities with `sampleFromAll`, or if both options and samplers are
+ * given for the choice of buffers; `UNKNOWN_NAME` for an unknown option.
  *
  * @example
  * ```ts
@@ -124,7 +123,7 @@ export class ReplayBufferEnsemble {
     this.buffers = [...buffers]
   }
 
-  /** How many buffers there are. */
+  /** Number of buffers. */
   get length(): number {
     return this.buffers.length
   }
@@ -156,7 +155,7 @@ export class ReplayBufferEnsemble {
     }
   }
 
-  /** What every buffer has at an index of rows, stacked. */
+  /** Returns the rows of every buffer at an index, stacked. */
   at(...index: BatchIndex[]): TensorDict {
     return dictAround(() => this.#native.call((ensemble) => ensemble.at(indexJson(index))))
   }
@@ -186,8 +185,9 @@ export class ReplayBufferEnsemble {
   }
 
   /**
-   * Goes on where the folder at `path` was written, of an ensemble of the same parts. Native only.
-   * @throws {FulmarError} Those of `ReplayBuffer.loads`, with the number of the storage; after one every buffer is as it was.
+   * Restores the ensemble from a folder, written by one of the same parts. Native only.
+   * @throws {FulmarError} Those of `ReplayBuffer.loads`, with the number of the storage; after an error every
+   * buffer is unchanged.
    */
   loads(path: string, checkpointer: StorageEnsembleCheckpointer): void {
     const member = checkpointerJson(checkpointer.member)

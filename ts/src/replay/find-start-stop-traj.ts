@@ -1,4 +1,4 @@
-/** Where trajectories begin and end. */
+/** Bounds of trajectories in recorded steps. */
 
 import { call, checkKnownKeys, FulmarError } from '../core/index.js'
 import { raw } from '../native/index.js'
@@ -10,7 +10,7 @@ export interface FindStartStopTrajOptions {
   readonly trajectory?: Tensor
   /** Flags of last steps, `[time, lanes..]`. */
   readonly end?: Tensor
-  /** Whether the steps are a ring that is full, so that the first follows the last. */
+  /** True if the steps are a full ring, whose first step follows the last. */
   readonly atCapacity: boolean
   /** The step that was written last, which ends a trajectory where the ring is full. @default none */
   readonly cursor?: number
@@ -24,9 +24,10 @@ export interface TrajectorySpan {
 }
 
 /**
- * The trajectories of steps, by lane, its last dimension first, then by their last step. O(steps); buffers keep the same while they are written.
+ * Returns the trajectories of steps, by lane, its last dimension first, then by their last step. O(steps);
+ * buffers keep the same while they are written.
  * @throws {FulmarError} `INCOMPATIBLE` unless one of `trajectory` and `end` is given; `SHAPE_MISMATCH` without a dimension of time;
- *   `EMPTY` without a step; `OUT_OF_RANGE` if the cursor is none; `UNKNOWN_NAME` for an unknown option.
+ *   `EMPTY` without a step; `OUT_OF_RANGE` for an invalid cursor; `UNKNOWN_NAME` for an unknown option.
  *
  * @example
  * ```ts
@@ -77,7 +78,7 @@ function byLane(left: readonly number[], right: readonly number[]): number {
   return (left[differing] ?? 0) - (right[differing] ?? 0)
 }
 
-/** Where a lane lies in each dimension of the lanes. */
+/** Returns the position of a lane in each dimension of the lanes. */
 function placeOf(lane: number, lanes: readonly number[]): number[] {
   let left = lane
   const place = lanes.toReversed().map((length) => {

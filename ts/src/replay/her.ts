@@ -17,7 +17,7 @@ export interface HERReplayBufferOptions extends ReplayBufferOptions, TrajectoryO
   readonly strategy?: 'future' | 'final' | 'episode' | 'random'
   /** The goal. @default 'desired_goal' */
   readonly goalKey?: TensorKey
-  /** What a step achieved, below `next`. @default 'achieved_goal' */
+  /** Achieved goal of a step, below `next`. @default 'achieved_goal' */
   readonly achievedGoalKey?: TensorKey
   /** The reward. @default ['next', 'reward'] */
   readonly rewardKey?: TensorKey

@@ -10,11 +10,17 @@ import { Storage, shapeOf } from './storage.js'
 export interface LazyMemmapStorageOptions extends OnDevice {
   /** The folder of the files. @default one of its own among the system's temporary ones */
   readonly scratchDir?: string
-  /** Whether a storage that is in the folder may be replaced, by an empty one. @default false */
+  /** If true, an existing storage in the folder is replaced by an empty one. @default false */
   readonly existsOk?: boolean
-  /** Whether a storage that is in the folder, or that another process makes there first, is joined: its rows are this one's too. @default false */
+  /**
+   * If true, joins a storage in the folder, or one that another process creates first, and shares its rows.
+   * @default false
+   */
   readonly sharedInit?: boolean
-  /** Whether the folder is removed with the storage, or when the process ends. @default that of a temporary folder alone */
+  /**
+   * If true, removes the folder with the storage, or at the end of the process.
+   * @default true only for a temporary folder
+   */
   readonly autoCleanup?: boolean
   /** Lanes that are written together, as those of a `LazyTensorStorage`. @default none */
   readonly lanes?: readonly number[]

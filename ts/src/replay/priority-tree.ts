@@ -4,13 +4,15 @@ import { Handle } from '../core/index.js'
 import { type RawPriorityTree, raw } from '../native/index.js'
 
 /**
- * One priority, its leaf, for each of `capacity` rows, with their sums and extremes: what a prioritised sampler of your own draws from
- * ([Schaul et al.](https://arxiv.org/abs/1511.05952), appendix B.2.1). TorchRL's `SumSegmentTree` and `MinSegmentTree` in one.
+ * Priorities of `capacity` rows, one leaf each, with their sums and extremes, for custom prioritized samplers
+ * ([Schaul et al.](https://arxiv.org/abs/1511.05952), appendix B.2.1). Combines TorchRL's `SumSegmentTree`
+ * and `MinSegmentTree`.
  *
- * Leaves are rounded to f32 and their masses to whole numbers of a unit, so sums are exact whatever the order of updates and a row of
- * mass 0 is never found. An update or a search costs O(log capacity) a row, {@link PriorityTree.max} O(1).
+ * Leaves are rounded to f32 and their masses to integers of a unit, so sums are exact in any order of updates
+ * and a row of mass 0 is never found. An update or a search costs O(log capacity) per row, {@link
+ * PriorityTree.max} O(1).
  *
- * @throws {FulmarError} `OUT_OF_RANGE` or `LIMIT_EXCEEDED` if `capacity` is no number of rows that a buffer may have.
+ * @throws {FulmarError} `OUT_OF_RANGE` or `LIMIT_EXCEEDED` for an invalid `capacity` of a buffer.
  *
  * @example
  * ```ts
@@ -29,7 +31,7 @@ import { type RawPriorityTree, raw } from '../native/index.js'
  * ```
  */
 export class PriorityTree {
-  /** How many rows there is room for. */
+  /** Number of rows that fit. */
   readonly capacity: number
   readonly #native: Handle<RawPriorityTree>
 

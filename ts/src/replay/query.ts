@@ -1,9 +1,9 @@
-/** What trajectories must be like, as data that can be written down. */
+/** Predicates of trajectories as serializable data. */
 
 import type { TensorKey } from '../tensor/index.js'
 import { pathOf } from '../tensor/tensor-dict.js'
 
-/** What the steps of a trajectory have at a key, as one number. */
+/** Reduction of the values of a trajectory's steps to one number. */
 export type TrajectoryReduction = 'sum' | 'mean' | 'max' | 'min' | 'first' | 'last' | 'any' | 'all'
 
 /** One number of a trajectory. */
@@ -11,7 +11,7 @@ export type TrajectoryValue =
   | { readonly of: 'length' | 'totalReward' }
   | { readonly of: 'leaf'; readonly key: readonly string[]; readonly reduce: TrajectoryReduction }
 
-/** What a trajectory must be like: made by {@link traj}, combined by `and`, `or` and `not`. */
+/** Predicate of a trajectory: made by {@link traj}, combined by `and`, `or` and `not`. */
 export type TrajectoryPredicate =
   | {
       readonly value: TrajectoryValue
@@ -62,7 +62,7 @@ export const traj = {
   length: numberOf({ of: 'length' }),
   /** The sum of what is at `['next', 'reward']`. */
   totalReward: numberOf({ of: 'totalReward' }),
-  /** What the steps have at a key, reduced to one number. */
+  /** Reduces the values of the steps at a key to one number. */
   of: (key: TensorKey, reduce: TrajectoryReduction): TrajectoryNumber =>
     numberOf({ of: 'leaf', key: pathOf(key), reduce }),
 } as const

@@ -1,4 +1,4 @@
-/** How many samples may be drawn for each insert. */
+/** Limits on the number of samples per insert. */
 
 import { checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawRateLimiter, raw } from '../native/index.js'
@@ -56,7 +56,7 @@ export class RateLimiter {
     this.#native = new Handle('RateLimiter', () => raw.RateLimiter.create(JSON.stringify(options)))
   }
 
-  /** What was counted. */
+  /** Counts of inserts, samples and deletes. */
   get counts(): { readonly inserts: number; readonly samples: number; readonly deletes: number } {
     const [inserts = 0, samples = 0, deletes = 0] = this.#native.call((limiter) => limiter.counts())
     return { inserts, samples, deletes }
@@ -80,7 +80,10 @@ export class RateLimiter {
     this.#wake()
   }
 
-  /** Counts samples, once they are allowed; who waits longest goes first. @throws {FulmarError} `TIMEOUT` with the reason, or `ABORTED`. */
+  /**
+   * Waits until samples are allowed, first come, first served, and counts them.
+   * @throws {FulmarError} `TIMEOUT` with the reason, or `ABORTED`.
+   */
   sample(count: number, options: WaitOptions = {}): Promise<void> {
     checkKnownKeys('options', options, ['timeoutMs', 'signal'])
     return this.#wait('sample', count, options)
@@ -138,7 +141,7 @@ export class RateLimiter {
     this.#native.call((limiter) => limiter[what](count))
   }
 
-  /** Lets those go on who may now, the longest waiting first; each that does may let others. */
+  /** Resumes the waiting calls that are allowed now, oldest first; each may allow others. */
   #wake(): void {
     while (this.#waiting.some((waiter) => waiter.tryNow()));
   }

@@ -40,13 +40,13 @@ import {
 import { isSourceStorage, ListStorage, type Storage, storageAround, withRawStorage } from './storage.js'
 import { type Writer, writerAnswers, writerOptions } from './writer.js'
 
-/** What changes items on their way into a buffer, or batches on their way out. */
+/** Transform of items on write, or of batches on read. */
 export interface BufferTransform {
-  /** What a batch becomes when it is drawn; the batch itself if nothing is returned. Else than a dictionary is `USER_CODE`. */
+  /** Transforms a drawn batch; returning nothing keeps it. Another value than a dictionary is `USER_CODE`. */
   forward?(batch: TensorDict): TensorDict
-  /** What items become before they are written; `undefined`: none is. */
+  /** Transforms items before they are written; `undefined` writes none. */
   inverse?(items: TensorDict): TensorDict | undefined
-  /** What was held back of items, now that nothing more comes; `undefined`: nothing was. */
+  /** Returns items that were held back, at the end of writing; `undefined` for none. */
   flush?(): TensorDict | undefined
   /** Forgets what was held back, as the buffer is emptied. */
   clear?(): void
@@ -54,23 +54,29 @@ export interface BufferTransform {
 
 /** Options of {@link ReplayBuffer}. */
 export interface ReplayBufferOptions {
-  /** Where items lie. @default `new ListStorage(1000)` */
+  /** Storage of the items. @default `new ListStorage(1000)` */
   readonly storage?: Storage
   /** Which rows a batch takes; of this buffer alone. @default `new RandomSampler()` */
   readonly sampler?: Sampler
   /** Which rows new items take. @default a ring */
   readonly writer?: Writer
-  /** What a drawn row stands for. @default itself */
+  /** Unit that a drawn row expands to. @default the row itself */
   readonly sampleUnit?: SampleUnit
   /** Rows of a batch where none are asked for, from 1. @default none */
   readonly batchSize?: number
-  /** How many batches {@link ReplayBuffer.batches} draws before they are asked for, up to 1024; needs `batchSize`. @default 0 */
+  /**
+   * Number of batches that {@link ReplayBuffer.batches} draws in advance, up to 1024; needs `batchSize`.
+   * @default 0
+   */
   readonly prefetch?: number
   /** Fixes all draws. @default 0 */
   readonly seed?: number
-  /** What changes items and batches; `inverse` in reverse order when written, `forward` in order when drawn. @default none */
+  /**
+   * Transforms of items and batches; `inverse` in reverse order on write, `forward` in order on read.
+   * @default none
+   */
   readonly transforms?: readonly BufferTransform[]
-  /** Whether one write may hold more items than the buffer, of which the last stay. @default true */
+  /** If true, one write may hold more items than the buffer, of which the last stay. @default true */
   readonly allowOverwrite?: boolean
 }
 
@@ -80,7 +86,7 @@ export interface ReplayBatch {
   readonly items: TensorDict
   /** Their rows, counted through time, then lanes. */
   readonly index: readonly number[]
-  /** What sampler and unit say of the rows: weights, masks, staleness, `index_generation`. */
+  /** Information of sampler and unit about the rows: weights, masks, staleness, `index_generation`. */
   readonly info: TensorDict
 }
 
@@ -102,19 +108,19 @@ export interface ReplayBufferStats {
 export interface ConditionalUpdate {
   /** The rows. */
   readonly index: Iterable<number>
-  /** How often each was rewritten when it was read. */
+  /** Generation of each row when it was read. */
   readonly generation: Iterable<number>
-  /** What to write over the leaves of that name, one element a row. */
+  /** Values to write over the leaves of that name, one element per row. */
   readonly patch: TensorDict
-  /** Where the version of an item is. @default none is compared */
+  /** Key of the version of an item. @default versions are not compared */
   readonly versionKey?: TensorKey
   /** The version of each row of the patch; rows that hold a later one are left. */
   readonly version?: Iterable<number>
-  /** Whether rows that hold the same version are left too. @default false */
+  /** If true, rows with the same version are skipped too. @default false */
   readonly requireNewer?: boolean
 }
 
-/** What became of each row of a {@link ConditionalUpdate}: written, refused for its version, or neither as it is stale. */
+/** Outcome for each row of a {@link ConditionalUpdate}: written, refused for its version, or stale. */
 export interface ConditionalUpdateResult {
   readonly updated: readonly boolean[]
   readonly versionRejected: readonly boolean[] | null
@@ -126,7 +132,7 @@ export interface ReplayBufferState {
   readonly parts: string
   /** Every item. */
   readonly items: readonly TensorDict[]
-  /** The batches that were drawn ahead, which come first when it goes on. @default none */
+  /** Batches that were drawn in advance, which come first after a restore. @default none */
   readonly prefetched?: readonly TensorDict[]
 }
 
@@ -148,7 +154,7 @@ const OPTIONS = [
   'allowOverwrite',
 ] as const
 
-/** What only some classes of buffers have the core do. */
+/** Functions of the core that only some classes of buffers use. */
 export interface BufferKind {
   readonly writeInfo: boolean
   readonly priorityKey?: readonly string[]
@@ -159,9 +165,9 @@ export interface BufferKind {
 export interface ReplayBufferToken {
   /** The class to attach with. */
   readonly kind: string
-  /** What the core knows the buffer by; nobody can guess it. */
+  /** Unguessable id of the buffer in the core. */
   readonly id: string
-  /** How it draws. */
+  /** Kind of its sampler. */
   readonly sampler: { readonly kind: string }
   /** Rows of a batch where none are asked for. @default none */
   readonly batchSize?: number
@@ -169,7 +175,7 @@ export interface ReplayBufferToken {
 
 /** Options of {@link ReplayBuffer.attach}. */
 export interface AttachOptions {
-  /** What changes items and batches that go through this handle. @default none */
+  /** Transforms of items and batches of this handle. @default none */
   readonly transforms?: readonly BufferTransform[]
 }
 
@@ -201,14 +207,14 @@ let unwrap: (buffer: ReplayBuffer) => Handle<RawReplayBuffer>
  * ```
  */
 export class ReplayBuffer {
-  /** What a token of the class says; nothing for one that threads cannot share. @internal */
+  /** Kind in the token of the class; `undefined` if threads cannot share it. @internal */
   static readonly kind: string | undefined = 'ReplayBuffer'
   readonly #native: Handle<RawReplayBuffer>
   readonly #transforms: BufferTransform[]
   readonly #sampler: Sampler
   readonly #batchSize: number | undefined
   readonly #hasOwnWriter: boolean
-  /** Where the items lie. */
+  /** Storage of the items. */
   readonly storage: Storage
 
   static {
@@ -264,7 +270,7 @@ export class ReplayBuffer {
     this.storage = storage
   }
 
-  /** How many rows can be drawn. */
+  /** Number of rows that can be drawn. */
   get length(): number {
     return this.#native.call((buffer) => buffer.count())
   }
@@ -291,12 +297,13 @@ export class ReplayBuffer {
   }
 
   /**
-   * Writes items by their first batch dimension, those of lanes as `[lanes.., time]`; their rows, -1 for one that was not
-   * kept.
-   * @throws {FulmarError} `EMPTY` without items; `INCOMPATIBLE` if the writer takes none; `OUT_OF_RANGE` above the capacity unless
-   *   `allowOverwrite`; with the name of the leaf, what the storage cannot hold; `UNKNOWN_NAME` if an item lacks a leaf that draws
-   *   depend on; `NON_FINITE` or `OUT_OF_RANGE` if its priority is no number >= 0; `USER_CODE` for what the `check` of a sampler of
-   *   your own throws. After these nothing has changed. What its `extend` throws comes after the items are stored.
+   * Writes items by their first batch dimension, those of lanes as `[lanes.., time]`. Returns their rows, -1
+   * for one that was not kept.
+   * @throws {FulmarError} `EMPTY` without items; `INCOMPATIBLE` if the writer is read-only; `OUT_OF_RANGE`
+   * above the capacity unless `allowOverwrite`; errors of the storage with the name of the leaf;
+   * `UNKNOWN_NAME` if an item lacks a leaf that sampling depends on; `NON_FINITE` or `OUT_OF_RANGE` for a
+   * priority that is not a number >= 0; `USER_CODE` for errors of the `check` of a custom sampler. After
+   * these nothing has changed. Errors of its `extend` come after the items are stored.
    */
   extend(items: TensorDict): number[] {
     return this.writeThrough(items, true)
@@ -317,8 +324,9 @@ export class ReplayBuffer {
   }
 
   /**
-   * Draws a batch of `count` rows, or of the buffer's batch size; now, whatever was drawn ahead.
-   * @throws {FulmarError} `EMPTY` if there is none to draw; `OUT_OF_RANGE` if neither is given, or the sampler cannot draw as
+   * Draws a batch of `count` rows, or of the buffer's batch size, without use of prefetched batches.
+   * @throws {FulmarError} `EMPTY` without rows to draw; `OUT_OF_RANGE` if neither is given, or the sampler
+   * cannot draw as
    *   many.
    */
   sample(count?: number): TensorDict {
@@ -339,8 +347,9 @@ export class ReplayBuffer {
   }
 
   /**
-   * The trajectories that satisfy a predicate, from the oldest, each `[steps]`; all without one.
-   * @throws {FulmarError} `UNKNOWN_NAME` if a key is missing; `MALFORMED` if the predicate is none.
+   * Returns the trajectories that satisfy a predicate, from the oldest, each `[steps]`; all without a
+   * predicate.
+   * @throws {FulmarError} `UNKNOWN_NAME` if a key is missing; `MALFORMED` for an invalid predicate.
    */
   query(predicate?: TrajectoryPredicate, options: TrajectoryOptions = {}): TensorDict[] {
     checkKnownKeys('options', options, ['trajKey', 'endKeys'])
@@ -445,9 +454,10 @@ export class ReplayBuffer {
   }
 
   /**
-   * Sets the priorities of rows, one for each or one for all; a row of -1 is skipped. Nothing where draws depend on none.
-   * @throws {FulmarError} `SHAPE_MISMATCH` if there is another number of them; `NON_FINITE` or `OUT_OF_RANGE` for one that is
-   *   no number >= 0; `MALFORMED` for something else. After an error nothing has changed.
+   * Sets the priorities of rows, one for each or one for all; a row of -1 is skipped. Does nothing if the
+   * sampler has no priorities.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if there is another number of them; `NON_FINITE` or `OUT_OF_RANGE`
+   * for one that is not a number >= 0; `MALFORMED` for another value. After an error nothing has changed.
    */
   updatePriority(index: Iterable<number>, priority: number | Iterable<number>): void {
     if (typeof priority !== 'number' && typeof Object(priority)[Symbol.iterator] !== 'function') {
@@ -463,7 +473,7 @@ export class ReplayBuffer {
     this.#native.call((buffer) => buffer.markUpdate(indices(index)))
   }
 
-  /** How often each row was rewritten, -1 if never written, out of range or not tracked. */
+  /** Returns the number of rewrites of each row, -1 if never written, out of range or not tracked. */
   generationsOf(index: Iterable<number>): number[] {
     const rows = Array.from(index, (row) => (row < 0 ? -1 : row))
     return this.#native.call((buffer) => [...buffer.generationsOf(indices(rows))])
@@ -571,9 +581,9 @@ export class ReplayBuffer {
   }
 
   /**
-   * Goes on where a state was taken. Copies.
-   * @throws {FulmarError} `MALFORMED` or `CORRUPT` if it is no state of such parts, `INCOMPATIBLE` if it is of another
-   *   capacity. After an error nothing has changed.
+   * Restores a state. Copies.
+   * @throws {FulmarError} `MALFORMED` or `CORRUPT` if it does not fit these parts, `INCOMPATIBLE` for another
+   * capacity. After an error nothing has changed.
    */
   loadStateDict(state: ReplayBufferState): void {
     checkKnownKeys('state', state, ['parts', 'items', 'prefetched'])
@@ -600,7 +610,8 @@ export class ReplayBuffer {
   }
 
   /**
-   * Goes on where a folder was written, by `ReplayBuffer.dumps` or by TorchRL, of a buffer of the same parts. Pickles are not read.
+   * Restores a folder written by `ReplayBuffer.dumps` or by TorchRL, of a buffer of the same parts. Pickles
+   * are not read.
    * @throws {FulmarError} With the file, `CORRUPT` if a part is missing or damaged, `INCOMPATIBLE` or `MALFORMED` if it is of another
    *   buffer; `IO`; `UNAVAILABLE` in WebAssembly. After an error the buffer is as it was.
    */
@@ -610,9 +621,10 @@ export class ReplayBuffer {
   }
 
   /**
-   * What lets worker threads use this buffer as well, by {@link ReplayBuffer.attach}: all write to and draw from the same rows, at once, and
-   * no row is ever torn. The buffer stays open until the last handle to it, in any thread, is disposed or collected; the token leads nowhere
-   * then. Transforms belong to each handle.
+   * Returns a token for worker threads to use this buffer by {@link ReplayBuffer.attach}: all write to and
+   * draw from the same rows concurrently, and rows are never torn. The buffer stays open until the last
+   * handle to it, in any thread, is disposed or collected; the token is invalid afterwards. Transforms belong
+   * to each handle.
    * @throws {FulmarError} `INCOMPATIBLE` if storage or sampler are your own, which belong to their thread, or the class keeps something in
    *   JavaScript; `UNAVAILABLE` in WebAssembly.
    *
@@ -677,7 +689,7 @@ export class ReplayBuffer {
     return this.#native.call(body)
   }
 
-  /** What a drawn batch becomes before the transforms. @internal */
+  /** Processes a drawn batch before the transforms. @internal */
   protected drawn(batch: RawReplayBatch): RawReplayBatch {
     return batch
   }
@@ -703,12 +715,12 @@ export class ReplayBuffer {
   async #copied(pending: RawPendingBatch): Promise<void> {
     const { copyAhead, copyBatch } = raw
     if (!copyAhead || !copyBatch || isSourceStorage(this.storage)) return
-    // Who asks for one of them hears of an error.
+    // The caller of a batch gets the error.
     void this.#native.callAsync((buffer) => copyAhead(buffer)).catch(() => {})
     if (!call(() => pending.isReady())) await callAsync(() => copyBatch(pending))
   }
 
-  /** What the first `count` transforms make of items that are written; all of them unless it is given. */
+  /** Applies the first `count` transforms to written items; all of them by default. */
   #inverted(items: TensorDict, count = this.#transforms.length): TensorDict | undefined {
     let written: TensorDict | undefined = items
     for (let place = count - 1; place >= 0; place--) {
@@ -721,7 +733,7 @@ export class ReplayBuffer {
   }
 }
 
-/** What a transform gave. @throws {FulmarError} `USER_CODE` if that is no dictionary. */
+/** Checks the result of a transform. @throws {FulmarError} `USER_CODE` if it is not a dictionary. */
 function checkedItems(given: TensorDict, method: string, place: number): TensorDict {
   if (given instanceof TensorDict) return given
   const detail = `what ${method} of transform ${place} gives must be a TensorDict: got ${describeValue(given)}`
@@ -749,7 +761,7 @@ export function attachBuffer<B extends ReplayBuffer>(
   return Reflect.construct(ReplayBuffer, [given], Object(buffers)) as B
 }
 
-/** What only the addon can do. @throws {FulmarError} `UNAVAILABLE` in WebAssembly. */
+/** Returns the functions that only the addon has. @throws {FulmarError} `UNAVAILABLE` in WebAssembly. */
 function threads(): Pick<RawReplayThreads, 'shareReplayBuffer' | 'attachReplayBuffer'> {
   const { shareReplayBuffer, attachReplayBuffer } = raw
   if (shareReplayBuffer && attachReplayBuffer) return { shareReplayBuffer, attachReplayBuffer }

@@ -1,4 +1,4 @@
-/** What a drawn row stands for. */
+/** Units that a drawn row expands to. */
 
 import { checkKnownKeys } from '../core/index.js'
 import type { TensorKey } from '../tensor/index.js'
@@ -30,7 +30,7 @@ export abstract class SampleUnit {
   }
 }
 
-/** What the core builds the unit from. */
+/** Returns the description from which the core builds the unit. */
 export const unitOptions = (unit: SampleUnit): object => describe(unit)
 
 /**
@@ -55,8 +55,9 @@ export interface SequenceOptions {
   /** Steps to learn from, the first of them the drawn row; from 1. */
   readonly length: number
   /**
-   * What stands for steps beyond the trajectory: the nearest of its own (`pad`); the window moves back first (`stop`); the
-   * next trajectory's, up to the ends of the ring (`includeReset`). @default 'pad'
+   * Steps beyond the trajectory: its nearest step (`pad`); none, as the window moves back first (`stop`);
+   * those of the next trajectory, up to the ends of the ring (`includeReset`).
+   * @default 'pad'
    */
   readonly episodeBoundary?: 'pad' | 'stop' | 'includeReset'
   /** The flag of a trajectory's last step; `null`: only the ends of the ring bound windows. @default ['next', 'done'] */

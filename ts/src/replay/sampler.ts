@@ -6,7 +6,7 @@ import type { Json, TensorKey } from '../tensor/index.js'
 import { indices } from '../tensor/tensor.js'
 import { dictAround, pathOf, type TensorDict, withRawDict } from '../tensor/tensor-dict.js'
 
-/** What a sampler's parameters are read from and written to once a buffer uses it. */
+/** Reader and writer of a sampler's parameters once a buffer uses it. */
 export interface SamplerOwner {
   parameter(name: string): number
   setParameter(name: string, value: number): void
@@ -21,7 +21,7 @@ export interface DrawnRows {
 
 /** A sampler of your own: what {@link Sampler.from} makes one of. */
 export interface SamplerSource {
-  /** Whether the last draw ended an epoch. @default false */
+  /** True if the last draw ended an epoch. @default false */
   readonly ranOut?: boolean
   /** Throws what {@link SamplerSource.extend} would; asked before the items are stored, so that what it refuses is not. @default nothing */
   check?(rows: readonly number[], items: TensorDict): void
@@ -38,7 +38,7 @@ export interface SamplerSource {
   clear(): void
   /** All that must be kept to draw the same rows again. @default null */
   state?(): Json
-  /** Goes on where a state was taken. @default nothing */
+  /** Restores a state. @default nothing */
   restore?(state: Json): void
 }
 
@@ -109,7 +109,7 @@ export abstract class Sampler {
     return new SourceSampler(source)
   }
 
-  /** Whether the last draw ended an epoch; always false where rows are drawn with replacement. */
+  /** True if the last draw ended an epoch; always false for draws with replacement. */
   get ranOut(): boolean {
     return this.#owner?.ranOut() ?? false
   }
@@ -135,10 +135,10 @@ class SourceSampler extends Sampler {
   }
 }
 
-/** How the core calls a part that JavaScript keeps: a function for each operation, with its numbers. */
+/** Functions that the core calls for a part in JavaScript: one for each operation, with its numbers. */
 export type Answers = Readonly<Record<string, (numbers: number[]) => void>>
 
-/** How the core calls a sampler that JavaScript keeps; nothing for one of the core's own. */
+/** Functions that the core calls for a sampler in JavaScript; `undefined` for one of the core. */
 export function samplerAnswers(sampler: Sampler, mailbox: RawMailbox): Answers | undefined {
   if (!(sampler instanceof SourceSampler)) return undefined
   const { source } = sampler
@@ -165,7 +165,7 @@ export function samplerAnswers(sampler: Sampler, mailbox: RawMailbox): Answers |
   }
 }
 
-/** Whether rows are drawn by an object of the caller. */
+/** Returns true if an object of the caller draws the rows. */
 export const isSourceSampler = (sampler: Sampler): boolean => sampler instanceof SourceSampler
 
 /** The sampler of a buffer that another thread made, from what the core built it from there. */
@@ -185,9 +185,9 @@ export function samplerAround(options: { readonly kind: string }): Sampler {
   return Reflect.construct(Sampler, [options], classes[options.kind] ?? RandomSampler) as Sampler
 }
 
-/** What the core builds the sampler from. */
+/** Returns the description from which the core builds the sampler. */
 export const samplerOptions = (sampler: Sampler): object => describe(sampler)
-/** What the buffer does to batches of the sampler. */
+/** Returns the options of the buffer for batches of the sampler. */
 export const samplerFlags = (sampler: Sampler): object => flag(sampler)
 /** Makes the buffer the owner of the sampler. */
 export const attachSampler = (sampler: Sampler, owner: SamplerOwner): void => attach(sampler, owner)
@@ -214,9 +214,9 @@ export class RandomSampler extends Sampler {
 
 /** Options of {@link SamplerWithoutReplacement}. */
 export interface SamplerWithoutReplacementOptions {
-  /** Whether an epoch ends before a batch that would be short. @default false */
+  /** If true, a short last batch of an epoch is dropped. @default false */
   readonly dropLast?: boolean
-  /** Whether rows come in random order. @default true */
+  /** If true, rows come in random order. @default true */
   readonly shuffle?: boolean
 }
 
@@ -279,7 +279,10 @@ export interface PrioritizedSamplerOptions {
   readonly beta?: number
   /** Added to each priority, >= 0; at 0 a priority of 0 keeps batches from being drawn. @default 1e-8 */
   readonly eps?: number
-  /** Whether new items take the largest priority of the rows there are, not of all that ever were. @default false */
+  /**
+   * If true, new items get the largest priority of the current rows, not of all rows ever written.
+   * @default false
+   */
   readonly maxPriorityWithinBuffer?: boolean
 }
 
@@ -331,7 +334,7 @@ export class PrioritizedSampler extends Weighted {
   }
 }
 
-/** Where items say to which trajectory they belong. */
+/** Keys that identify the trajectory of an item. */
 export interface TrajectoryOptions {
   /** The id of the trajectory, a whole number; comes before the flags. @default `['collector', 'traj_ids']` or `'episode'`, if stored */
   readonly trajKey?: TensorKey
@@ -339,7 +342,7 @@ export interface TrajectoryOptions {
   readonly endKeys?: readonly TensorKey[]
 }
 
-/** How much of a slice an end of its trajectory may cut off: nothing, up to so many steps, or all but one. */
+/** Steps of a slice that an end of its trajectory may cut off: none, up to a number, or all but one. */
 export type Span = boolean | number
 
 /** Options of {@link SliceSampler}: `numSlices` or `sliceLen` must be given. */
@@ -348,15 +351,27 @@ export interface SliceSamplerOptions extends TrajectoryOptions {
   readonly numSlices?: number
   /** Steps of a slice, from 1. */
   readonly sliceLen?: number
-  /** Whether shorter trajectories are left out, not taken whole. @default true */
+  /** If true, shorter trajectories are left out; else they are taken whole. @default true */
   readonly strictLength?: boolean
-  /** Whether slices that are too short repeat their last row, told by a mask at `['collector', 'mask']`. @default false */
+  /**
+   * If true, slices that are too short repeat their last row, with a mask at `['collector', 'mask']`.
+   * @default false
+   */
   readonly padOutput?: boolean
-  /** How much the ends of a trajectory may cut off: one for both, or the beginning's and the end's. @default false */
+  /**
+   * Steps that the ends of a trajectory may cut off: one for both, or for the beginning and the end.
+   * @default false
+   */
   readonly span?: Span | readonly [Span, Span]
-  /** What is equally likely: trajectories, whatever their length, or the steps that a slice may begin at. @default 'trajectories' */
+  /**
+   * Uniform over trajectories of any length, or over the steps where a slice may begin.
+   * @default 'trajectories'
+   */
   readonly by?: 'trajectories' | 'steps'
-  /** Where the last step of each slice is flagged, with `done` and `terminated` beside; null: nowhere. @default `['next', 'truncated']` */
+  /**
+   * Key of the flag of the last step of each slice, next to `done` and `terminated`; null for none.
+   * @default `['next', 'truncated']`
+   */
   readonly truncatedKey?: TensorKey | null
   /** The flag of first steps, set at that of each slice where it is stored; null: left as it is. @default 'is_init' */
   readonly initKey?: TensorKey | null
@@ -365,11 +380,12 @@ export interface SliceSamplerOptions extends TrajectoryOptions {
 /** Options of {@link SliceSampler} alone. */
 export interface FragmentOptions {
   /**
-   * Whether steps of a trajectory may lie apart, in between those of others: those belong together that are counted one after the
-   * other. Then trajectories are told by an id, and spans and `by` are not to be had. @default false
+   * If true, steps of a trajectory may be interleaved with those of others; consecutive step counts belong
+   * together. Needs an id of trajectories; spans and `by` are not supported.
+   * @default false
    */
   readonly fragmented?: boolean
-  /** Where steps are counted, whole numbers, if they may lie apart. @default 'step_count' */
+  /** Key of step counts, integers, for fragmented trajectories. @default 'step_count' */
   readonly stepKey?: TensorKey
 }
 
@@ -512,14 +528,14 @@ export class StreamingSliceSampler extends Sampler {
   }
 }
 
-/** How many weights a function of staleness is asked for at most. */
+/** Maximum number of weights requested from a staleness function. */
 const WEIGHTS_MAX = 65_536
 
 /** Options of {@link StalenessAwareSampler}. */
 export interface StalenessAwareSamplerOptions {
-  /** How many versions a row may be behind, from 0. @default any number */
+  /** Maximum number of versions that a row may be behind, from 0. @default no limit */
   readonly maxStaleness?: number
-  /** Where the version of an item is. @default 'policy_version' */
+  /** Key of the version of an item. @default 'policy_version' */
   readonly versionKey?: TensorKey
   /**
    * The weight of each staleness from 0, the last for all beyond; or a function of it, asked once for each up to `maxStaleness`, which must
@@ -586,7 +602,7 @@ function weightsOf(
   const weights =
     typeof weight === 'function' ? Array.from({ length }, (_, staleness) => weight(staleness)) : weight
   const wrong = weights.find((one) => !Number.isFinite(one))
-  // JSON would say null, which means that nothing was told.
+  // JSON would write null, which means absent.
   if (wrong !== undefined) {
     throw new FulmarError('NON_FINITE', `stalenessWeight must give finite numbers: got ${wrong}`)
   }
@@ -602,9 +618,9 @@ export interface PromptGroupSamplerOptions {
   readonly samplesPerGroup?: number
   /** Which rows of a group: any, the latest, those of the highest reward, or those that make its variance largest. @default 'random' */
   readonly strategy?: 'random' | 'recency' | 'reward' | 'variance'
-  /** Where the prompt of an item is. @default 'query' */
+  /** Key of the prompt of an item. @default 'query' */
   readonly groupKey?: TensorKey
-  /** Where its reward is; read only by strategies that rank by it. @default ['next', 'reward'] */
+  /** Key of the reward of an item; read only by strategies that rank by it. @default ['next', 'reward'] */
   readonly rewardKey?: TensorKey
 }
 
@@ -644,7 +660,7 @@ function slicesOf(options: SliceSamplerOptions): object {
   return { ...picked(options, SLICES.slice(0, 5)), ...spans }
 }
 
-/** Where slices are flagged. */
+/** Returns the keys of the flags of slices. */
 function flagsOf({ truncatedKey, initKey }: SliceSamplerOptions): object {
   const path = (key: TensorKey | null) => (key === null ? null : pathOf(key))
   return {
@@ -655,7 +671,7 @@ function flagsOf({ truncatedKey, initKey }: SliceSamplerOptions): object {
 
 const spanOf = (span: Span) => (typeof span === 'number' ? { upTo: span } : span ? 'any' : 'none')
 
-/** Where items say it, for the core. */
+/** Returns the keys of trajectories for the core. */
 export function trajectoriesOf({ trajKey, endKeys }: TrajectoryOptions): object {
   return {
     ...(trajKey !== undefined && { idKey: pathOf(trajKey) }),

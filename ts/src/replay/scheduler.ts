@@ -30,9 +30,9 @@ export interface LinearSchedulerOptions extends ScheduleBounds {
 export interface StepSchedulerOptions extends ScheduleBounds {
   /** The factor, or the summand. @default 0.9 */
   readonly gamma?: number
-  /** How many steps lie between changes, from 1. @default 1 */
+  /** Number of steps between changes, from 1. @default 1 */
   readonly numSteps?: number
-  /** Whether `gamma` is a factor or a summand. @default 'multiplicative' */
+  /** Use of `gamma` as a factor or as a summand. @default 'multiplicative' */
   readonly mode?: 'multiplicative' | 'additive'
 }
 

@@ -1,4 +1,4 @@
-/** Where the items of a buffer lie. */
+/** Storages of the items of a buffer. */
 
 import { call, checkKnownKeys, type DeviceName, Handle, type OnDevice, placeDevice } from '../core/index.js'
 import { type RawStorage, raw } from '../native/index.js'
@@ -7,7 +7,7 @@ import { dictAround, type TensorDict, withRawDict } from '../tensor/tensor-dict.
 
 /** A storage of your own: what {@link Storage.from} makes one of. */
 export interface StorageSource {
-  /** How many rows there is room for, from 1. */
+  /** Number of rows that fit, from 1. */
   readonly maxSize: number
   /**
    * Keeps item `i` of `items`, by their first batch dimension, as `rows[i]`; of a row that comes twice the last stays. Rows are
@@ -42,7 +42,7 @@ let around: (make: () => RawStorage) => Storage
  */
 export class Storage {
   readonly #native: Handle<RawStorage>
-  /** How many rows there is room for. */
+  /** Number of rows that fit. */
   readonly maxSize: number
   /** `[maxSize]`, or `[time, lanes..]`: rows count through time, then through lanes. */
   readonly shape: readonly number[]
@@ -88,7 +88,7 @@ export class Storage {
     return new SourceStorage(source)
   }
 
-  /** How many rows hold an item. */
+  /** Number of rows that hold an item. */
   get length(): number {
     return this.#native.call((storage) => storage.count())
   }
@@ -138,7 +138,7 @@ class SourceStorage extends Storage {
   }
 }
 
-/** Whether the rows are kept by an object of the caller. */
+/** Returns true if an object of the caller stores the rows. */
 export const isSourceStorage = (storage: Storage): boolean => storage instanceof SourceStorage
 /** Another handle to a storage of the core. */
 export const storageAround = (make: () => RawStorage): Storage => around(make)
@@ -261,7 +261,7 @@ export class LazyStackStorage extends Storage {
 
 /** Options of {@link CompressedListStorage}. */
 export interface CompressedListStorageOptions extends OnDevice {
-  /** How hard to compress: 0, which is not at all, to 9. @default 3 */
+  /** Compression level: 0 for none, up to 9. @default 3 */
   readonly compressionLevel?: number
 }
 

@@ -19,9 +19,9 @@ export interface StoreStorageOptions {
   readonly username?: string
   /** The password, if the server wants one. Travels as it is: there is no TLS. @default none */
   readonly password?: string
-  /** How long to wait for a connection, in milliseconds. @default 5,000 */
+  /** Timeout of a connection in milliseconds. @default 5,000 */
   readonly connectTimeoutMs?: number
-  /** How long an operation may take from its first to its last byte, in milliseconds. @default 10,000 */
+  /** Timeout of an operation from its first to its last byte, in milliseconds. @default 10,000 */
   readonly timeoutMs?: number
   /** Most bytes of replies to one operation, so also of a batch. @default 1 GiB */
   readonly replyBytesMax?: number

@@ -12,9 +12,9 @@ import {
 
 /** Options of {@link TensorDictReplayBuffer}. */
 export interface TensorDictReplayBufferOptions extends ReplayBufferOptions {
-  /** Where the priority of an item is. @default 'td_error' */
+  /** Key of the priority of an item. @default 'td_error' */
   readonly priorityKey?: TensorKey
-  /** How the values there become one priority. @default 'max' */
+  /** Reduction of the values there to one priority. @default 'max' */
   readonly reduction?: 'max' | 'min' | 'mean' | 'median' | 'sum'
 }
 

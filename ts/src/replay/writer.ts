@@ -20,7 +20,7 @@ export interface WriterSource {
   clear(): void
   /** All that must be kept to plan the same rows again. @default null */
   state?(): Json
-  /** Goes on where a state was taken. @default nothing */
+  /** Restores a state. @default nothing */
   restore?(state: Json): void
 }
 
@@ -89,7 +89,7 @@ class SourceWriter extends Writer {
   }
 }
 
-/** How the core calls a writer that JavaScript keeps; nothing for one of the core's own. */
+/** Functions that the core calls for a writer in JavaScript; `undefined` for one of the core. */
 export function writerAnswers(writer: Writer | undefined, mailbox: RawMailbox): Answers | undefined {
   if (!(writer instanceof SourceWriter)) return undefined
   const { source } = writer
@@ -111,12 +111,12 @@ export function writerAnswers(writer: Writer | undefined, mailbox: RawMailbox): 
   }
 }
 
-/** What the core builds the writer from. */
+/** Returns the description from which the core builds the writer. */
 export const writerOptions = (writer: Writer): object => describe(writer)
 
 /** Options of {@link RoundRobinWriter}. */
 export interface RoundRobinWriterOptions {
-  /** Whether rows count how often they are written, which `updateIfPresent` needs. @default false */
+  /** If true, counts the writes of each row, for `updateIfPresent`. @default false */
   readonly trackGenerations?: boolean
 }
 
@@ -148,9 +148,9 @@ export const TensorDictRoundRobinWriter = RoundRobinWriter
 
 /** Options of {@link TensorDictMaxValueWriter}. */
 export interface MaxValueWriterOptions {
-  /** Where the rank of an item is. @default ['next', 'reward'] */
+  /** Key of the rank of an item. @default ['next', 'reward'] */
   readonly rankKey?: TensorKey
-  /** How the values there become one rank. @default 'sum' */
+  /** Reduction of the values there to one rank. @default 'sum' */
   readonly reduction?: 'sum' | 'max' | 'min' | 'mean' | 'median'
 }
 

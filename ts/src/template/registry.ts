@@ -7,7 +7,7 @@ import { Template } from './template.js'
 /** Reads the messages back out of a rendered chat. */
 export type InverseParser = (text: string) => readonly Readonly<Record<string, unknown>>[]
 
-/** What {@link TemplateRegistry.add} registers. */
+/** A template to register by {@link TemplateRegistry.add}. */
 export interface TemplateEntry {
   /** Jinja source. It needs no `generation` block; without one it gives no assistant spans. */
   readonly template: string
@@ -19,13 +19,13 @@ export interface TemplateEntry {
    */
   readonly modelFamilyKeywords?: readonly string[]
   /**
-   * Whether it takes the place of a template that has the name already.
+   * If true, replaces a template of the same name.
    * @default false
    */
   readonly override?: boolean
 }
 
-/** What is known of the template that a chat is to be rendered with. */
+/** Criteria for the template of a chat. */
 export interface TemplateQuery {
   /** The source of a template. */
   readonly template?: string | undefined
@@ -43,7 +43,7 @@ export interface TemplateQuery {
   readonly selection?: 'strict' | 'torchrl' | undefined
 }
 
-/** What {@link TemplateRegistry.select} chose. */
+/** Result of {@link TemplateRegistry.select}. */
 export interface SelectedTemplate {
   /** Its name in the registry; absent for a source from elsewhere. */
   readonly name?: string
@@ -85,7 +85,7 @@ export class TemplateRegistry {
     this.#native = new Handle('TemplateRegistry', () => new raw.TemplateRegistry())
   }
 
-  /** The built-in templates, shared by all who name no registry. It takes no more and cannot be disposed. */
+  /** The built-in templates, the default registry. It is read-only and cannot be disposed. */
   static get builtin(): TemplateRegistry {
     if (!TemplateRegistry.#builtin) {
       TemplateRegistry.#builtin = new TemplateRegistry()
@@ -124,16 +124,16 @@ export class TemplateRegistry {
   }
 
   /**
-   * The template called `name`. A new object that the caller owns.
-   * @throws {FulmarError} `UNKNOWN_NAME` if there is none.
+   * Returns the template called `name`, a new object that the caller owns.
+   * @throws {FulmarError} `UNKNOWN_NAME` for an unknown name.
    */
   get(name: string): Template {
     return new Template(this.source(name))
   }
 
   /**
-   * The source of the template called `name`.
-   * @throws {FulmarError} `UNKNOWN_NAME` if there is none.
+   * Returns the source of the template called `name`.
+   * @throws {FulmarError} `UNKNOWN_NAME` for an unknown name.
    */
   source(name: string): string {
     return this.#native.call((native) => native.source(name))

@@ -6,7 +6,7 @@ import { type RawTemplate, raw } from '../native/index.js'
 /** JSON that a template sees: the value, or its text, where numbers such as `1.0` keep their form. */
 export type TemplateJson = string | Readonly<Record<string, unknown>> | readonly unknown[]
 
-/** How much one rendering may do. The defaults are many times what a real template needs. */
+/** Limits of one rendering. The defaults are far above the needs of real templates. */
 export interface TemplateOptions {
   /**
    * Most instructions of the engine, and most elements that operators, filters, tests and methods go over, where 16 bytes
@@ -26,7 +26,7 @@ export interface TemplateOptions {
   readonly madeBytes?: number
 }
 
-/** What {@link Template.render} renders. */
+/** Input of {@link Template.render}. */
 export interface TemplateInput {
   /**
    * The conversation: a list of messages, or its JSON text. Keys whose value is `null` count as absent.
@@ -38,12 +38,12 @@ export interface TemplateInput {
   /** Documents for templates that cite, or the JSON text of their list. Absent: `none`. */
   readonly documents?: TemplateJson
   /**
-   * Whether the text ends with the start of an assistant's turn.
+   * If true, the text ends with the start of an assistant's turn.
    * @default false
    */
   readonly addGenerationPrompt?: boolean
   /**
-   * Whether the text ends inside the final message, so that a model goes on with it; a name: inside that field.
+   * If true, the text ends inside the final message, so that a model continues it; a name: inside that field.
    * @default false
    */
   readonly continueFinalMessage?: boolean | string
@@ -51,11 +51,11 @@ export interface TemplateInput {
   readonly specialTokens?: TemplateJson
   /** Any other variables, or the JSON text of an object. They hide variables of the same name. */
   readonly kwargs?: TemplateJson
-  /** What `strftime_now` sees, in UTC. Without it a template that asks for the time fails. */
+  /** Time of `strftime_now`, in UTC. Without it a template that asks for the time fails. */
   readonly now?: Date
 }
 
-/** What {@link Template.render} returns. */
+/** Result of {@link Template.render}. */
 export interface RenderedTemplate {
   readonly text: string
   /**
@@ -99,7 +99,7 @@ export class Template {
     this.#native = new Handle('Template', () => new raw.Template(source, limits))
   }
 
-  /** Whether the source has a `generation` block, however it is written. */
+  /** True if the source has a `generation` block, in any form. */
   get hasGeneration(): boolean {
     return this.#native.call((native) => native.hasGeneration())
   }

@@ -1,10 +1,10 @@
-/** Renders templates that nobody vouches for. */
+/** Renders untrusted templates. */
 
 import { callAsync, checkKnownKeys, describeValue, ERROR_CODES, FulmarError } from '../core/index.js'
 import { renderInSandbox } from '../native/index.js'
 import { checkSource, type RenderedTemplate, type TemplateInput, templateInputJson } from './template.js'
 
-/** What a rendering by {@link renderUntrusted} may use. */
+/** Limits of a rendering by {@link renderUntrusted}. */
 export interface UntrustedOptions {
   /**
    * Most milliseconds from the start of the rendering, where there are worker threads: in Node. Waiting for a worker does

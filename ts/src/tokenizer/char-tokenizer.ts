@@ -4,7 +4,7 @@ import { call, checkKnownKeys } from '../core/index.js'
 import { type RawTokenizer, raw } from '../native/index.js'
 import { NativeTokenizer } from './native-tokenizer.js'
 
-/** What a {@link CharTokenizer} is made of. */
+/** Options of {@link CharTokenizer}. */
 export interface CharTokenizerOptions {
   /**
    * Every character that text may hold, each once, in the order of its id.
@@ -56,7 +56,7 @@ export class CharTokenizer extends NativeTokenizer {
     return new CharTokenizer({ alphabet, specialTokens })
   }
 
-  /** What this tokenizer is made of, with `version` and `kind`, ready for JSON. */
+  /** Returns the parts of this tokenizer as JSON, with `version` and `kind`. */
   toJSON(): CharTokenizerJson {
     return JSON.parse(this.withNative((native) => native.toJson()))
   }

@@ -47,7 +47,7 @@ export class DecodeStream {
     return this.#native.call((stream) => stream.push(id))
   }
 
-  /** What is still held back, as it is: U+FFFD for an unfinished character. The stream is empty afterwards. */
+  /** Returns the pending text, with U+FFFD for an unfinished character, and resets the stream. */
   finish(): string {
     return this.#native.call((stream) => stream.finish())
   }

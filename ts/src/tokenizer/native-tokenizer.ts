@@ -13,7 +13,8 @@ import type {
 } from './tokenizer-like.js'
 
 /**
- * What {@link CharTokenizer} and its siblings share. Not made by itself. Holds native memory: dispose it, or declare
+ * Base class of {@link CharTokenizer} and the other native tokenizers. Holds native memory: dispose it, or
+ * declare
  * it with `using`.
  *
  * @example

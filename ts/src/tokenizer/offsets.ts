@@ -4,7 +4,7 @@ import { call, checkTypedArray } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { checkText } from './native-tokenizer.js'
 
-/** What offsets count: bytes of UTF-8, code points as Python indexes text, or UTF-16 code units as JavaScript does. */
+/** Unit of offsets: bytes of UTF-8, code points as in Python, or UTF-16 code units as in JavaScript. */
 export type OffsetUnit = 'bytes' | 'codePoints' | 'utf16'
 
 /**

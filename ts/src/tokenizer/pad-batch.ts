@@ -1,11 +1,13 @@
-/** Texts of unequal length, cut and padded. Which side is always said: each is wrong for somebody. */
+/** Padding and truncation of texts of unequal length. The side is always explicit. */
 
 import { checkGiven, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { EncodingBatch } from './tokenizer-like.js'
 
-/** How texts become sequences of one length. */
+/** Options of padding. */
 export interface PaddingOptions {
-  /** Where the padding of short rows goes: `left` for prompts that generation continues, `right` for training. */
+  /**
+   * Side on which short rows are padded: `left` for prompts that generation continues, `right` for training.
+   */
   readonly side: 'left' | 'right'
   /**
    * The id that pads.
@@ -19,7 +21,7 @@ export interface PaddingOptions {
   readonly multipleOf?: number
 }
 
-/** How sequences are cut. */
+/** Options of truncation. */
 export interface TruncationOptions {
   /** The most tokens that are kept. */
   readonly maxLength: number
@@ -129,7 +131,7 @@ export function rearrangeBatch(
   return { ids, offsets, rows }
 }
 
-/** How many tokens of a text stay, and at which end. */
+/** Returns the number of tokens of a text that stay, and the side that is cut. */
 function cutOf(truncation: false | TruncationOptions, numAround: number) {
   if (truncation === false) return { most: Number.POSITIVE_INFINITY, side: 'right' }
   checkKnownKeys('options.truncation', truncation, ['maxLength', 'side'])

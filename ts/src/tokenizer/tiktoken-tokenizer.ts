@@ -4,7 +4,7 @@ import { call, checkKnownKeys, checkTypedArray } from '../core/index.js'
 import { type RawTokenizer, raw } from '../native/index.js'
 import { NativeTokenizer } from './native-tokenizer.js'
 
-/** What a {@link TiktokenTokenizer} is made of. */
+/** Options of {@link TiktokenTokenizer}. */
 export interface TiktokenTokenizerOptions {
   /** The content of a `.tiktoken` file: lines of a token's bytes in base64, a space and its id. */
   readonly ranks: Uint8Array
@@ -44,8 +44,8 @@ export class TiktokenTokenizer extends NativeTokenizer {
   }
 
   /**
-   * The tokenizer of a file of ranks.
-   * @throws {FulmarError} `UNKNOWN_NAME` if the pattern is none of the known ones, or for an unknown option;
+   * Loads the tokenizer of a file of ranks.
+   * @throws {FulmarError} `UNKNOWN_NAME` for an unknown pattern or option;
    * `MALFORMED` if a line is not of the form, something occurs twice, or one of the 256 bytes is missing;
    * `LIMIT_EXCEEDED` past 2^22 ids.
    */
@@ -68,7 +68,7 @@ export class TiktokenTokenizer extends NativeTokenizer {
     return new TiktokenTokenizer(() => raw.Tokenizer.tiktokenFromJson(text))
   }
 
-  /** What this tokenizer is made of, with `version` and `kind`, ready for JSON. */
+  /** Returns the parts of this tokenizer as JSON, with `version` and `kind`. */
   toJSON(): unknown {
     return JSON.parse(this.withNative((native) => native.toJson()))
   }

@@ -2,7 +2,7 @@
 
 import type { TruncationOptions } from './pad-batch.js'
 
-/** What {@link TokenizerLike.encode} returns. */
+/** Result of {@link TokenizerLike.encode}. */
 export interface Encoding {
   /** Token ids. Shape `[T]`. */
   readonly ids: Uint32Array
@@ -12,7 +12,7 @@ export interface Encoding {
 
 /** Encodings of many texts, one behind the other: text `i` has the tokens `rows[i]` up to `rows[i + 1]`. */
 export interface EncodingBatch extends Encoding {
-  /** Where each text begins in `ids`, and at last their number. Shape `[N + 1]`. */
+  /** Start of each text in `ids`, then their number. Shape `[N + 1]`. */
   readonly rows: Uint32Array
 }
 
@@ -48,15 +48,15 @@ export interface TokenizerLike {
   idOf(token: string): number | undefined
   /** The name of `id`; `undefined` if it has no token. */
   tokenOf(id: number): string | undefined
-  /** Whether `id` is special; false for ids that do not exist. */
+  /** Returns true if `id` is special; false for ids that do not exist. */
   isSpecial(id: number): boolean
 }
 
-/** How {@link TokenizerLike.encode} reads the names of added tokens. */
+/** Options of {@link TokenizerLike.encode}. */
 export interface EncodeOptions {
   /**
-   * Whether the name of an added token inside the text becomes its id. For what a template wrote, never for what a
-   * user or a model wrote.
+   * If true, names of added tokens inside the text become their ids. For text of a template, never for text
+   * of a user or a model.
    * @default false
    */
   readonly addedTokens?: boolean
@@ -65,8 +65,8 @@ export interface EncodeOptions {
 /** Options of {@link NativeTokenizer.encode}. */
 export interface NativeEncodeOptions extends EncodeOptions {
   /**
-   * Whether the special tokens that the tokenizer's file puts around a text are put there, such as `[CLS]` and `[SEP]`;
-   * their offsets are 0. For text that no chat template wrote: a template writes them itself.
+   * If true, adds the special tokens of the tokenizer's file around a text, such as `[CLS]` and `[SEP]`, with
+   * offsets 0. Not for text of a chat template, which writes them itself.
    * @default false
    */
   readonly addSpecialTokens?: boolean
@@ -75,16 +75,16 @@ export interface NativeEncodeOptions extends EncodeOptions {
 /** Options of {@link NativeTokenizer.encodeBatch}. */
 export interface EncodeBatchOptions extends NativeEncodeOptions {
   /**
-   * How texts are cut, with their special tokens counted in.
+   * Truncation of texts, which counts their special tokens.
    * @default false
    */
   readonly truncation?: false | TruncationOptions
 }
 
-/** How {@link TokenizerLike.decode} writes special tokens. */
+/** Options of {@link TokenizerLike.decode}. */
 export interface DecodeOptions {
   /**
-   * Whether special tokens are left out.
+   * If true, special tokens are left out.
    * @default false
    */
   readonly skipSpecial?: boolean

@@ -5,9 +5,9 @@ import { raw } from '../native/index.js'
 import { HfTokenizer } from './hf-tokenizer.js'
 import { checkText } from './native-tokenizer.js'
 
-/** What {@link trainByteBpe} aims for. */
+/** Options of {@link trainByteBpe}. */
 export interface TrainByteBpeOptions {
-  /** How many tokens there may be: the 256 bytes, the special tokens, and what is learned. */
+  /** Vocabulary size: the 256 bytes, the special tokens, and the learned tokens. */
   readonly vocabSize: number
   /**
    * Names of special tokens, whose ids come last.

@@ -141,7 +141,7 @@ describe('a loss of the caller', () => {
       const step = trainStep({ ...parts.forStep, batch, loss: () => result as never })
       await expect(step).rejects.toMatchObject({
         code: 'MALFORMED',
-        message: expect.stringMatching(/must give { loss, gradLogProb }/),
+        message: expect.stringMatching(/must return { loss, gradLogProb }/),
       })
     }
     const short = trainStep({

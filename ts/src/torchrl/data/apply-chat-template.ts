@@ -9,7 +9,7 @@ import { Ragged, Tensor, TensorDict } from '../../tensor/index.js'
 import type { NativeTokenizer, PaddingOptions, TruncationOptions } from '../../tokenizer/index.js'
 import type { History, Nested } from './history.js'
 
-/** Which template a history is rendered with, and what it is told. */
+/** Template of a history, and its inputs. */
 export interface RenderingOptions {
   /**
    * The tokenizer: its chat template is the one that is used where nothing else is said, its special tokens are
@@ -22,13 +22,13 @@ export interface RenderingOptions {
   /** The name of a template in the registry. */
   readonly templateName?: string
   /**
-   * Where names are looked up.
+   * Registry that resolves names.
    * @default TemplateRegistry.builtin
    */
   readonly registry?: TemplateRegistry
   /**
-   * What happens where neither `template` nor `templateName` is given. `strict`: the tokenizer's own template, or an
-   * error. `torchrl`: TorchRL's guess by `nameOrPath`, with ChatML as the last resort.
+   * Choice of the template without `template` and `templateName`. `strict`: the tokenizer's own template, or
+   * an error. `torchrl`: TorchRL's guess by `nameOrPath`, with ChatML as the last resort.
    * @default 'strict'
    */
   readonly selection?: 'strict' | 'torchrl'
@@ -45,51 +45,51 @@ export interface RenderingOptions {
   readonly documents?: TemplateJson
   /** Any other variables of the template, or the JSON text of an object. */
   readonly templateKwargs?: TemplateJson
-  /** What the template's clock shows, in UTC. Without it a template that asks for the time fails. */
+  /** Time of the template's clock, in UTC. Without it a template that asks for the time fails. */
   readonly now?: Date
 }
 
 /** Options of {@link History.applyChatTemplate}. */
 export interface ChatTemplateOptions extends RenderingOptions {
   /**
-   * Whether the opening of an assistant's turn follows the messages.
+   * If true, appends the opening of an assistant's turn.
    * @default true
    */
   readonly addGenerationPrompt?: boolean
   /**
-   * Whether the text ends inside the final message, so that a model goes on with it; a name: inside that field.
+   * If true, the text ends inside the final message, so that a model continues it; a name: inside that field.
    * @default false
    */
   readonly continueFinalMessage?: boolean | string
   /**
-   * Whether ids are made.
-   * @default whether `returnDict` or a mask is asked for
+   * If true, returns ids.
+   * @default true if `returnDict` or a mask is set
    */
   readonly tokenize?: boolean
   /**
-   * Whether ids come in a dictionary with their masks.
-   * @default whether a mask is asked for
+   * If true, returns ids in a dictionary with their masks.
+   * @default true if a mask is set
    */
   readonly returnDict?: boolean
   /**
-   * Whether the dictionary holds `assistant_masks`.
-   * @default whether `mask` is given
+   * If true, the dictionary holds `assistant_masks`.
+   * @default true if `mask` is given
    */
   readonly returnAssistantTokensMask?: boolean
-  /** How the assistant's mask is made. */
+  /** Options of the assistant's mask. */
   readonly mask?: MaskOptions
   /**
-   * How the rows of a dictionary get one length; they stay ragged with `false`.
+   * Padding of the rows of a dictionary to one length; they stay ragged with `false`.
    * @default false
    */
   readonly padding?: false | PaddingOptions
   /**
-   * How long sequences are cut.
+   * Truncation of sequences.
    * @default false
    */
   readonly truncation?: false | TruncationOptions
   /**
-   * Whether a sequence may begin with two beginning-of-sequence tokens.
+   * If true, a sequence may begin with two beginning-of-sequence tokens.
    * @default false
    */
   readonly allowDoubleBos?: boolean
@@ -142,7 +142,7 @@ const KEYS = [
   'allowDoubleBos',
 ]
 
-/** What {@link History.applyChatTemplate} does. */
+/** Implements {@link History.applyChatTemplate}. */
 export function applyTemplate(
   history: History,
   options: ChatTemplateOptions,
@@ -175,7 +175,10 @@ export function encodeHistory(history: History, options: ChatTemplateOptions): R
   )
 }
 
-/** What `of` gives for the rows of batches of rank 2, or for the one conversation, in lists nested as the batch is. */
+/**
+ * Applies `of` to the rows of batches of rank 2, or to the one conversation; the lists are nested as the
+ * batch.
+ */
 function nested<T>(history: History, of: (chats: History) => T[]): Nested<T> {
   if (history.rank > 2) return history.rows().map((row) => nested(row, of))
   const values = of(history)

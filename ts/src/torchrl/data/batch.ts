@@ -3,7 +3,7 @@
 import { FulmarError } from '../../core/index.js'
 import { History, type Nested } from './history.js'
 
-/** How many elements a batch has. */
+/** Returns the number of elements of a batch. */
 export function sizeOf(batchSize: readonly number[]): number {
   return batchSize.reduce((product, length) => product * length, 1)
 }

@@ -19,7 +19,7 @@ export interface ChatFields {
   readonly full?: History | undefined
 }
 
-/** What {@link ChatHistory.toTokens} is told. */
+/** Options of {@link ChatHistory.toTokens}. */
 export type TokenizingOptions = RenderingOptions & { readonly tokenizer: NativeTokenizer }
 
 const NAMES = ['prompt', 'response', 'full'] as const
@@ -108,7 +108,10 @@ export class ChatHistory {
     }
   }
 
-  /** An element of the first batch dimension. @throws {FulmarError} `OUT_OF_RANGE` if there is none. */
+  /**
+   * Returns an element of the first batch dimension.
+   * @throws {FulmarError} `OUT_OF_RANGE` if it does not exist.
+   */
   at(index: number): ChatHistory {
     if (this.batchSize.length === 0)
       throw new FulmarError('OUT_OF_RANGE', `index must lie within the 0 that there are: got ${index}`)
@@ -117,7 +120,7 @@ export class ChatHistory {
   }
 
   /**
-   * What a template makes of the conversations.
+   * Renders the conversations by a template.
    * @throws {FulmarError} `INCOMPATIBLE` if the text of `full` does not begin with that of `prompt`; as
    * {@link History.applyChatTemplate}.
    */

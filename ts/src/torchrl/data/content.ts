@@ -4,13 +4,13 @@ import type { ContentPart } from '../../chat/message.js'
 import { call } from '../../core/index.js'
 import { raw } from '../../native/index.js'
 
-/** What a {@link ContentBase} holds; only `type` must be there. */
+/** Fields of a {@link ContentBase}; only `type` is required. */
 export interface ContentFields {
-  /** What the piece is. */
+  /** Type of the piece. */
   readonly type: 'text' | 'image' | 'audio' | 'video' | 'file' | 'function_call'
   /** Its text. */
   readonly text?: string
-  /** Where it lies. */
+  /** Its URL. */
   readonly url?: string
   /** Itself, in base64. */
   readonly data?: string
@@ -45,7 +45,7 @@ export interface ContentFields {
  * ```
  */
 export class ContentBase implements ContentPart {
-  /** What the piece is. */
+  /** Type of the piece. */
   readonly type!: ContentFields['type']
   readonly [key: string]: unknown
 

@@ -63,7 +63,7 @@ export function columnsOf(
   }
 }
 
-/** How {@link columnsOf} gives rows one length. */
+/** Options of the padding of {@link columnsOf}. */
 export interface ColumnOptions {
   readonly padding: false | PaddingOptions
   readonly length?: number

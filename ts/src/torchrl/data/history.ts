@@ -18,7 +18,7 @@ import {
 /** Values in lists nested as the messages are: one value for one message. */
 export type Nested<T> = T | readonly Nested<T>[]
 
-/** Where {@link History.append} and {@link History.extend} add, and to what. */
+/** Options of {@link History.append} and {@link History.extend}. */
 export interface GrowOptions {
   /**
    * The dimension along which to add; negative counts from the end.
@@ -26,13 +26,13 @@ export interface GrowOptions {
    */
   readonly dim?: number
   /**
-   * Whether this history itself grows instead of a new one.
+   * If true, changes this history instead of returning a new one.
    * @default false
    */
   readonly inPlace?: boolean
 }
 
-/** What {@link History.fromText} is told besides the text. */
+/** Options of {@link History.fromText}. */
 export interface FromTextOptions {
   /**
    * The template that wrote the text.
@@ -42,7 +42,7 @@ export interface FromTextOptions {
   /** Its end-of-sequence token ends turns where the family has no marker of its own. */
   readonly tokenizer?: NativeTokenizer
   /**
-   * Where parsers of templates of your own are looked up by `templateName`, before the built-in families.
+   * Registry of parsers of custom templates by `templateName`, searched before the built-in families.
    * @default TemplateRegistry.builtin
    */
   readonly registry?: TemplateRegistry
@@ -50,13 +50,13 @@ export interface FromTextOptions {
   readonly parser?: (text: string) => readonly Readonly<Record<string, unknown>>[]
 }
 
-/** What a history may be: a plain description. */
+/** Specification of a history as a plain description. */
 export interface HistorySpec {
   /** The length of each dimension; -1 is any. */
   readonly shape: readonly number[]
   /** A history of this shape whose messages hold the text `foo`; dimensions of any length have length 1. */
   zero(): History
-  /** Whether `value` is a history of this shape. */
+  /** Returns true if `value` is a history of this shape. */
   contains(value: unknown): boolean
 }
 
@@ -65,7 +65,7 @@ export interface HistorySpec {
  * thousand times copies nothing, though every history on the way stays as it was.
  */
 interface Tip {
-  /** How many messages the native object holds by now. */
+  /** Current number of messages of the native object. */
   length: number
 }
 
@@ -73,10 +73,10 @@ interface Tip {
 let unwrap: (history: History) => Handle<RawHistory>
 
 /**
- * Messages of shape `[]` (one message), `[T]` (a conversation, oldest first), `[B, T]` (a batch), or more batch
- * dimensions before `T`; rows may differ in length. Immutable unless `inPlace` is asked for: `append` and `extend`
- * return a new history. Messages are copied on the way in, and their keys, known or not, are kept. Holds native memory:
- * dispose it, declare it with `using`, or leave it to the collector.
+ * Messages of shape `[]` (one message), `[T]` (a conversation, oldest first), `[B, T]` (a batch), or more
+ * batch dimensions before `T`; rows may differ in length. Immutable unless `inPlace` is true: `append` and
+ * `extend` return a new history. Messages are copied with all their keys. Holds native memory: dispose it,
+ * declare it with `using`, or leave it to the collector.
  *
  * @example
  * ```ts
@@ -150,8 +150,8 @@ export class History implements Iterable<Message> {
    * The messages of a rendered text, or the batch of those of several. Roles and contents are trimmed; a message that
    * the text does not close has `is_complete: false`, and a bare opening at the end is an empty message of that kind.
    * ChatML's tool calls move into `tool_calls`.
-   * @throws {FulmarError} `MALFORMED` if a text holds no message; `UNKNOWN_NAME` for a template whose text nobody can
-   * parse; `EMPTY` for an empty list; what a parser of your own throws.
+   * @throws {FulmarError} `MALFORMED` if a text holds no message; `UNKNOWN_NAME` for a template without a
+   * parser; `EMPTY` for an empty list; errors of a custom parser.
    */
   static fromText(text: string | readonly string[], options: FromTextOptions = {}): History {
     checkKnownKeys('options', options, ['templateName', 'tokenizer', 'registry', 'parser'])
@@ -238,7 +238,7 @@ export class History implements Iterable<Message> {
     return mapped(this.#read(), of) as Nested<string | null>
   }
 
-  /** Whether each message was written to its end; true where `is_complete` does not say otherwise. */
+  /** True for each complete message, unless `is_complete` is false. */
   get isComplete(): Nested<boolean> {
     return mapped(this.#read(), (message) => message.is_complete !== false)
   }
@@ -257,8 +257,9 @@ export class History implements Iterable<Message> {
   }
 
   /**
-   * The part at `index` of the first dimension, counted from the end if negative: a message, or a row of a batch.
-   * @throws {FulmarError} `OUT_OF_RANGE` if there is none; `SHAPE_MISMATCH` for one message.
+   * Returns the part at `index` of the first dimension, counted from the end if negative: a message, or a row
+   * of a batch.
+   * @throws {FulmarError} `OUT_OF_RANGE` if it does not exist; `SHAPE_MISMATCH` for one message.
    */
   at(index: number): History {
     const length = this.#parts()

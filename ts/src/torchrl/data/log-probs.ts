@@ -76,17 +76,24 @@ export class LogProbs {
     return new LogProbs(fields, options)
   }
 
-  /** The log-probabilities of the prompts: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
+  /**
+   * Log-probabilities of the prompts: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` if absent.
+   */
   get prompt(): TokenField | undefined {
     return this.#columns.fields.prompt
   }
 
-  /** The log-probabilities of the responses: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
+  /**
+   * Log-probabilities of the responses: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` if absent.
+   */
   get response(): TokenField | undefined {
     return this.#columns.fields.response
   }
 
-  /** The log-probabilities of prompts and responses together: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
+  /**
+   * Log-probabilities of prompts and responses together: `[L]`, ragged rows, or padded `[...batch, L]`;
+   * `undefined` if absent.
+   */
   get full(): TokenField | undefined {
     return this.#columns.fields.full
   }
@@ -96,7 +103,7 @@ export class LogProbs {
     return this.#columns.batchSize
   }
 
-  /** Whether the fields are padded tensors. */
+  /** True if the fields are padded tensors. */
   get padded(): boolean {
     return this.#columns.padded
   }
@@ -121,7 +128,10 @@ export class LogProbs {
     return LogProbs.#of(this.#columns.toRagged())
   }
 
-  /** An element of the first batch dimension. @throws {FulmarError} `OUT_OF_RANGE` if there is none. */
+  /**
+   * Returns an element of the first batch dimension.
+   * @throws {FulmarError} `OUT_OF_RANGE` if it does not exist.
+   */
   at(index: number): LogProbs {
     return LogProbs.#of(this.#columns.at(index))
   }

@@ -88,7 +88,7 @@ export class Masks {
     return this.#columns.batchSize
   }
 
-  /** Whether the fields are padded tensors. */
+  /** True if the fields are padded tensors. */
   get padded(): boolean {
     return this.#columns.padded
   }
@@ -113,7 +113,10 @@ export class Masks {
     return Masks.#of(this.#columns.toRagged())
   }
 
-  /** An element of the first batch dimension. @throws {FulmarError} `OUT_OF_RANGE` if there is none. */
+  /**
+   * Returns an element of the first batch dimension.
+   * @throws {FulmarError} `OUT_OF_RANGE` if it does not exist.
+   */
   at(index: number): Masks {
     return Masks.#of(this.#columns.at(index))
   }

@@ -10,7 +10,7 @@ import type { Nested } from './history.js'
 /** One sequence `[L]`, ragged rows, or padded rows `[...batch, L]`. */
 export type TokenField = Tensor | Ragged
 
-/** How the fields of {@link Tokens}, {@link LogProbs} and {@link Masks} are to be read. */
+/** Layout of the fields of {@link Tokens}, {@link LogProbs} and {@link Masks}. */
 export interface SequencesOptions {
   /**
    * The batch: ragged rows are its elements, the last dimension changing fastest.
@@ -18,17 +18,17 @@ export interface SequencesOptions {
    */
   readonly batchSize?: readonly number[]
   /**
-   * Whether the tensors hold padding.
+   * If true, the tensors hold padding.
    * @default false
    */
   readonly padded?: boolean
-  /** Where the padding is; needed to take it away. */
+  /** Side of the padding; needed to remove it. */
   readonly side?: 'left' | 'right'
   /** The lengths of the rows of each padded field, flat; needed to take padding away, for they are never guessed. */
   readonly lengths?: Readonly<Record<string, Uint32Array>>
 }
 
-/** What a container of sequences may be: a plain description. */
+/** Specification of a container of sequences as a plain description. */
 export interface SequenceSpec<C> {
   /** The batch; -1 is any length. */
   readonly shape: readonly number[]
@@ -36,7 +36,7 @@ export interface SequenceSpec<C> {
   readonly keys: readonly string[]
   /** A container of this batch whose sequences have one element, zero; dimensions of any length have length 1. */
   zero(): C
-  /** Whether `value` is such a container. */
+  /** Returns true if `value` is such a container. */
   contains(value: unknown): boolean
 }
 
@@ -84,7 +84,7 @@ export class Sequences {
       throw new FulmarError('SHAPE_MISMATCH', `lengths.${name} must be ${numRows}: got ${lengths.length}`)
   }
 
-  /** What a constructor is told to make this container again. */
+  /** Options to construct an equal container. */
   get options(): SequencesOptions {
     return this.#given
   }
@@ -181,7 +181,7 @@ export class Sequences {
     return TensorDict.from(Object.fromEntries(entries), { batchSize: this.batchSize })
   }
 
-  /** Whether this is of that batch and has exactly these fields. */
+  /** Returns true if this has that batch size and exactly these fields. */
   isOf(shape: readonly number[], keys: readonly string[]): boolean {
     return (
       Object.keys(this.fields).length === keys.length &&
@@ -197,7 +197,7 @@ export class Sequences {
   }
 }
 
-/** What a constructor needs. */
+/** Inputs of a constructor. */
 export interface Parts {
   readonly fields: Readonly<Record<string, TokenField>>
   readonly options: SequencesOptions

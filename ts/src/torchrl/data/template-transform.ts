@@ -9,27 +9,27 @@ import { History } from './history.js'
 /** Options of {@link TemplateTransform}. */
 export interface TemplateTransformOptions extends RenderingOptions {
   /**
-   * Where conversations are, as lists of messages.
+   * Key of conversations, as lists of messages.
    * @default ['history', 'prompt']
    */
   readonly inKey?: TensorKey
   /**
-   * Where their text goes.
+   * Key of their text.
    * @default ['text', 'prompt']
    */
   readonly outKey?: TensorKey
   /**
-   * Where {@link TemplateTransform.inverse} finds text.
+   * Key of the text for {@link TemplateTransform.inverse}.
    * @default ['text', 'full']
    */
   readonly inKeyInv?: TensorKey
   /**
-   * Where its messages go.
+   * Key of its messages.
    * @default ['history', 'full']
    */
   readonly outKeyInv?: TensorKey
   /**
-   * Whether the opening of an assistant's turn follows the messages.
+   * If true, appends the opening of an assistant's turn.
    * @default true
    */
   readonly addGenerationPrompt?: boolean
@@ -64,9 +64,9 @@ export class TemplateTransform {
   }
 
   /**
-   * A dictionary with the text of its conversations.
-   * @throws {FulmarError} `UNKNOWN_NAME` if there are none; as {@link History.fromChats} and
-   * {@link History.applyChatTemplate}.
+   * Returns a dictionary with the text of its conversations.
+   * @throws {FulmarError} `UNKNOWN_NAME` without conversations; as {@link History.fromChats} and {@link
+   * History.applyChatTemplate}.
    */
   forward(dict: TensorDict): TensorDict {
     const { inKey = ['history', 'prompt'], outKey = ['text', 'prompt'], ...rest } = this.#options
@@ -77,8 +77,8 @@ export class TemplateTransform {
   }
 
   /**
-   * A dictionary with the messages of its texts.
-   * @throws {FulmarError} `UNKNOWN_NAME` if there are none; as {@link History.fromText}.
+   * Returns a dictionary with the messages of its texts.
+   * @throws {FulmarError} `UNKNOWN_NAME` without texts; as {@link History.fromText}.
    */
   inverse(dict: TensorDict): TensorDict {
     const { inKeyInv = ['text', 'full'], outKeyInv = ['history', 'full'] } = this.#options

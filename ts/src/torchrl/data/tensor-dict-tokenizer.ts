@@ -7,23 +7,23 @@ import { padId, toI64 } from './apply-chat-template.js'
 import { flatTexts } from './batch.js'
 import { columnsOf } from './dict-text.js'
 
-/** Options of {@link TensorDictTokenizer}. Both sides must be said: each is wrong for somebody. */
+/** Options of {@link TensorDictTokenizer}. Neither side has a default. */
 export interface TensorDictTokenizerOptions {
-  /** What encodes. */
+  /** Tokenizer of the texts. */
   readonly tokenizer: NativeTokenizer
   /** The length of every row, special tokens counted in. */
   readonly maxLength: number
-  /** Where the padding of short rows goes. */
+  /** Side on which short rows are padded. */
   readonly side: 'left' | 'right'
   /** Which end of long texts is cut off; `false` cuts none, and rows that are longer than `maxLength` stay so. */
   readonly truncation: false | 'left' | 'right'
   /**
-   * Where a sample has its text.
+   * Key of a sample's text.
    * @default 'text'
    */
   readonly key?: string
   /**
-   * Whether short rows are padded to `maxLength`; a batch stays ragged with `false`.
+   * If true, short rows are padded to `maxLength`; with `false` a batch stays ragged.
    * @default true
    */
   readonly padding?: boolean
@@ -33,12 +33,12 @@ export interface TensorDictTokenizerOptions {
    */
   readonly value?: number
   /**
-   * Whether the names of special tokens in the texts become their ids.
+   * If true, names of special tokens in the texts become their ids.
    * @default true
    */
   readonly addedTokens?: boolean
   /**
-   * Whether the special tokens of the tokenizer's file are put around the texts.
+   * If true, adds the special tokens of the tokenizer's file around the texts.
    * @default true
    */
   readonly addSpecialTokens?: boolean
@@ -92,8 +92,8 @@ export class TensorDictTokenizer {
   }
 
   /**
-   * The ids of a sample's text or texts.
-   * @throws {FulmarError} `MALFORMED` if there are none; what encoding says.
+   * Encodes a sample's text or texts.
+   * @throws {FulmarError} `MALFORMED` without texts; errors of the encoding.
    */
   apply(sample: Readonly<Record<string, unknown>>): TensorDict {
     const { tokenizer, maxLength, side, truncation, key = 'text', padding = true, value = 0 } = this.#options

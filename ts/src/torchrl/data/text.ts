@@ -112,7 +112,10 @@ export class Text {
     return flat && nestedLike(flat, this.batchSize)
   }
 
-  /** An element of the first batch dimension. @throws {FulmarError} `OUT_OF_RANGE` if there is none. */
+  /**
+   * Returns an element of the first batch dimension.
+   * @throws {FulmarError} `OUT_OF_RANGE` if it does not exist.
+   */
   at(index: number): Text {
     const fields = NAMES.flatMap((name) => {
       const list = this[name]

@@ -7,54 +7,54 @@ import { columnsOf, idsAt, maskKeyOf, nameOf, setEach, textsAt } from './dict-te
 
 /** Options of {@link Tokenizer}. */
 export interface TokenizerOptions {
-  /** What encodes and decodes. */
+  /** Tokenizer that encodes and decodes. */
   readonly tokenizer: NativeTokenizer
-  /** Where texts are. */
+  /** Keys of texts. */
   readonly inKeys: readonly TensorKey[]
-  /** Where their ids go, one key for each of `inKeys`. */
+  /** Keys of their ids, one for each of `inKeys`. */
   readonly outKeys: readonly TensorKey[]
   /**
-   * Where {@link Tokenizer.inverse} finds ids.
+   * Keys of ids for {@link Tokenizer.inverse}.
    * @default []
    */
   readonly inKeysInv?: readonly TensorKey[]
   /**
-   * Where their texts go.
+   * Keys of their texts.
    * @default []
    */
   readonly outKeysInv?: readonly TensorKey[]
   /**
-   * How rows get one length; they stay ragged with `false`.
+   * Padding of rows to one length; they stay ragged with `false`.
    * @default false
    */
   readonly padding?: false | PaddingOptions
   /**
-   * How texts are cut.
+   * Truncation of texts.
    * @default false
    */
   readonly truncation?: false | TruncationOptions
   /**
-   * Whether the names of special tokens in the texts become their ids: right for what a template wrote.
+   * If true, names of special tokens in the texts become their ids, as is right for text of a template.
    * @default true
    */
   readonly addedTokens?: boolean
   /**
-   * Whether the special tokens of the tokenizer's file are put around the texts.
+   * If true, adds the special tokens of the tokenizer's file around the texts.
    * @default false
    */
   readonly addSpecialTokens?: boolean
   /**
-   * Whether special tokens are left out of decoded texts.
+   * If true, special tokens are left out of decoded texts.
    * @default true
    */
   readonly skipSpecialTokens?: boolean
   /**
-   * Whether `attention_mask` is written beside the ids.
+   * If true, writes `attention_mask` next to the ids.
    * @default true
    */
   readonly returnAttentionMask?: boolean
   /**
-   * Whether keys that are not there are passed over.
+   * If true, missing keys are skipped.
    * @default true
    */
   readonly missingTolerance?: boolean

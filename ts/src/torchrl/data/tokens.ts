@@ -79,17 +79,20 @@ export class Tokens {
     return new Tokens(fields, options)
   }
 
-  /** The ids of the prompts: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
+  /** Ids of the prompts: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` if absent. */
   get prompt(): TokenField | undefined {
     return this.#columns.fields.prompt
   }
 
-  /** The ids of the responses: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
+  /** Ids of the responses: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` if absent. */
   get response(): TokenField | undefined {
     return this.#columns.fields.response
   }
 
-  /** The ids of prompts and responses together: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
+  /**
+   * Ids of prompts and responses together: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` if
+   * absent.
+   */
   get full(): TokenField | undefined {
     return this.#columns.fields.full
   }
@@ -99,7 +102,7 @@ export class Tokens {
     return this.#columns.batchSize
   }
 
-  /** Whether the fields are padded tensors. */
+  /** True if the fields are padded tensors. */
   get padded(): boolean {
     return this.#columns.padded
   }
@@ -130,14 +133,17 @@ export class Tokens {
     return Tokens.#of(this.#columns.toRagged())
   }
 
-  /** An element of the first batch dimension. @throws {FulmarError} `OUT_OF_RANGE` if there is none. */
+  /**
+   * Returns an element of the first batch dimension.
+   * @throws {FulmarError} `OUT_OF_RANGE` if it does not exist.
+   */
   at(index: number): Tokens {
     return Tokens.#of(this.#columns.at(index))
   }
 
   /**
-   * What the ids say, special tokens by name unless `skipSpecialTokens`.
-   * @throws {FulmarError} `INCOMPATIBLE` for padded tokens; what decoding says.
+   * Decodes the ids, with special tokens by name unless `skipSpecialTokens`.
+   * @throws {FulmarError} `INCOMPATIBLE` for padded tokens; errors of the decoding.
    */
   toText(options: { readonly tokenizer: TokenizerLike; readonly skipSpecialTokens?: boolean }): Text {
     checkKnownKeys('options', options, ['tokenizer', 'skipSpecialTokens'])
@@ -180,7 +186,7 @@ export function fieldOf({ ids, rows }: FlatRows, batchSize: readonly number[]): 
   return batchSize.length === 0 ? values : Ragged.from(values, rows)
 }
 
-/** What each row of `full` holds behind the same row of `prompt`. */
+/** Returns the part of each row of `full` after the same row of `prompt`. */
 export function responsesOf(prompt: FlatRows, full: FlatRows): FlatRows {
   const rows = new Uint32Array(full.rows.length)
   const parts = Array.from({ length: rows.length - 1 }, (_, row) => {

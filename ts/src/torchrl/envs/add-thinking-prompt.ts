@@ -10,7 +10,7 @@ import type { EnvSpecs } from './env.js'
 import { flags, flagsAt } from './flag.js'
 import type { EnvTransform, EnvView } from './transformed-env.js'
 
-/** What a policy says to itself. */
+/** Prompts in the first person, as text of the policy itself. */
 export const THINKING_PROMPTS: readonly string[] = Object.freeze([
   'But wait, let me think about this more carefully...',
   'Actually, let me reconsider this...',
@@ -20,7 +20,7 @@ export const THINKING_PROMPTS: readonly string[] = Object.freeze([
   'It looks like I made a mistake. Let me think about it step by step...',
 ])
 
-/** What somebody else says to a policy. */
+/** Prompts in the second person, as text of another role. */
 export const COGNITIVE_PROMPTS: readonly string[] = Object.freeze([
   'But wait, think about this more carefully...',
   'Actually, reconsider this...',
@@ -32,25 +32,31 @@ export const COGNITIVE_PROMPTS: readonly string[] = Object.freeze([
 
 /** Options of {@link AddThinkingPrompt}. */
 export interface AddThinkingPromptOptions {
-  /** Whether an element, given its `next`, shall think again. It must end some day: nothing else bounds the turns. */
+  /**
+   * Returns true if an element, given its `next`, gets another thinking turn. It must end eventually: the
+   * turns have no other limit.
+   */
   readonly cond: (next: TensorDict) => boolean
-  /** What is said. @default the first of {@link THINKING_PROMPTS} or {@link COGNITIVE_PROMPTS}, as `egocentric` says */
+  /**
+   * Added text.
+   * @default the first of {@link THINKING_PROMPTS} or {@link COGNITIVE_PROMPTS}, depending on `egocentric`
+   */
   readonly prompt?: string
-  /** Whether one of these lists is drawn each time. @default false */
+  /** If true, draws from one of these lists each time. @default false */
   readonly randomPrompt?: boolean
   /** Fixes what is drawn. @default 0 */
   readonly seed?: number
-  /** Who says it. @default 'assistant' */
+  /** Role of the text. @default 'assistant' */
   readonly role?: 'user' | 'assistant'
-  /** Whether the last message is changed, in place of one more message; for an assistant only. @default true */
+  /** If true, changes the last message instead of adding one; for an assistant only. @default true */
   readonly editLastTurn?: boolean
-  /** Whether what the turn earned becomes 0. @default as `editLastTurn` */
+  /** If true, the reward of the turn becomes 0. @default as `editLastTurn` */
   readonly zeroReward?: boolean
-  /** Whether the episode goes on, unless it is truncated. @default true */
+  /** If true, the episode continues, unless it is truncated. @default true */
   readonly undoDone?: boolean
   /** Which list. @default whether the assistant says it */
   readonly egocentric?: boolean
-  /** What a template ends turns with, should contents hold it. @default '<|im_end|>' */
+  /** Text of the template at the end of a turn, in case contents hold it. @default '<|im_end|>' */
   readonly endOfTurn?: string
 }
 
@@ -92,8 +98,9 @@ export class AddThinkingPrompt implements EnvTransform {
   readonly #draws: Rng
 
   /**
-   * @throws {FulmarError} `INCOMPATIBLE` if the last turn shall be edited for a user, or a prompt is given that shall be drawn;
-   * `UNKNOWN_NAME` for an unknown option or role; `OUT_OF_RANGE` for a seed that is none; `MALFORMED` without a condition.
+   * @throws {FulmarError} `INCOMPATIBLE` for edits of the last turn by a user, or a prompt together with
+   * `randomPrompt`; `UNKNOWN_NAME` for an unknown option or role; `OUT_OF_RANGE` for an invalid seed;
+   * `MALFORMED` without a condition.
    */
   constructor(options: AddThinkingPromptOptions) {
     checkKnownKeys('options', options, KEYS)

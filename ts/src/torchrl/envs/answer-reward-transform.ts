@@ -17,9 +17,9 @@ import { scoreEach, setScored, specScored } from './turn-score.js'
 export interface AnswerRewardTransformOptions {
   /** Scores a response against an answer: `GSM8KRewardParser`, `MATHRewardParser`, `CountdownRewardParser`, or your own. */
   readonly parser: AnswerRewardParser
-  /** Where the right answers are. @default 'answer' */
+  /** Key of the right answers. @default 'answer' */
   readonly answerKey?: TensorKey
-  /** Where responses are, as texts. @default what the policy said last, as the environment's form of a chat has it */
+  /** Key of responses, as texts. @default the policy's last message, in the environment's form of a chat */
   readonly responseKey?: TensorKey
   /** Decodes responses of tokens. */
   readonly tokenizer?: TokenizerLike

@@ -23,19 +23,19 @@ export interface ChatEnvOptions {
    */
   readonly inputMode?: InputMode
   /**
-   * How many conversations; a number is one dimension.
+   * Number of conversations; a number is one dimension.
    * @default [1]
    */
   readonly batchSize?: number | readonly number[]
   /**
-   * What the first message says.
+   * Text of the system message.
    * @default no such message
    */
   readonly systemPrompt?: string
   /** Renders prompts of text and tokens: needed in these modes. */
   readonly tokenizer?: NativeTokenizer
   /**
-   * What else the chat template is told.
+   * Other inputs of the chat template.
    * @default the tokenizer's template
    */
   readonly template?: Omit<RenderingOptions, 'tokenizer'>
@@ -44,7 +44,7 @@ export interface ChatEnvOptions {
   /** @default 'user' */
   readonly userRole?: string
   /**
-   * Where a reset finds what the user asks.
+   * Key of the user's text in a reset.
    * @default 'query'
    */
   readonly dataKey?: TensorKey
@@ -70,9 +70,10 @@ export const CHAT_ENV_KEYS = [
 
 const INPUT_MODES: readonly string[] = ['history', 'text', 'tokens']
 /**
- * TorchRL's chat: a reset asks, each step takes `full`, the prompt with what the policy said, as the next prompt. Nothing is rewarded and
- * nothing ends by itself; transforms do both. In `text` no template comes between turns, and in `tokens` the ids that were drawn are the
- * ids of the next prompt. A step without `full` puts `response` behind the prompt.
+ * TorchRL's chat: a reset asks, and each step takes `full`, the prompt with the policy's message, as the next
+ * prompt. Rewards and the end of episodes come from transforms. In `text` there is no template between turns,
+ * and in `tokens` the drawn ids are part of the next prompt. A step without `full` appends `response` to the
+ * prompt.
  *
  * @example
  * ```ts
@@ -101,9 +102,9 @@ export class ChatEnv implements EnvBase {
   readonly #dataKey: TensorKey
 
   /**
-   * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option or mode; `SHAPE_MISMATCH` for a batch without a dimension, or tokens in a
-   * batch of more than one; `OUT_OF_RANGE` for a length or limit that is no positive integer; `INCOMPATIBLE` if text, tokens or a limit
-   * want a tokenizer and there is none.
+   * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option or mode; `SHAPE_MISMATCH` for a batch without
+   * a dimension, or tokens in a batch of more than one; `OUT_OF_RANGE` for a length or limit that is not a
+   * positive integer; `INCOMPATIBLE` for text, tokens or a limit without a tokenizer.
    */
   constructor(options: ChatEnvOptions = {}) {
     checkKnownKeys('options', options, CHAT_ENV_KEYS)
@@ -187,9 +188,9 @@ export class ChatEnv implements EnvBase {
   }
 
   /**
-   * The next prompts: what actions hold at `full`.
-   * @throws {FulmarError} `UNKNOWN_NAME` without an action; `MALFORMED` or `SHAPE_MISMATCH` for one that is none; `INCOMPATIBLE` for ids
-   * of another dtype than `i64`.
+   * Returns the next prompts: the values of `full` in the actions.
+   * @throws {FulmarError} `UNKNOWN_NAME` without an action; `MALFORMED` or `SHAPE_MISMATCH` for an invalid
+   * one; `INCOMPATIBLE` for ids of another dtype than `i64`.
    */
   step(dict: TensorDict): TensorDict {
     const given = this.#checkRank(dict)
@@ -248,7 +249,7 @@ export class ChatEnv implements EnvBase {
     return said.map((ids, at) => joinedIds(prompts[at] ?? new Uint32Array(), ids))
   }
 
-  /** How many tokens the prompt of each element has. */
+  /** Returns the number of tokens of the prompt of each element. */
   #promptLengths(dict: TensorDict): number[] {
     if (this.inputMode === 'tokens')
       return (idRowsAt(dict, ['tokens', 'prompt']) ?? []).map(({ length }) => length)

@@ -17,7 +17,7 @@ import { flagsAt } from './flag.js'
 export interface MessageEnvOfOptions {
   /** A chat of messages in a batch of one dimension. Many conversations may share it: what differs stands in dictionaries. */
   readonly env: EnvBase
-  /** What the conversation begins with, of one element. @default nothing: the next row of the environment's dataset */
+  /** Start of the conversation, of one element. @default the next row of the environment's dataset */
   readonly dict?: TensorDict
 }
 

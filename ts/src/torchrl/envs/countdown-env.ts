@@ -19,7 +19,7 @@ export interface CountdownEnvOptions
     CountdownProblemOptions {
   /** Names the stream of games: workers with one seed and different names see different games. @default 'train' */
   readonly stream?: string
-  /** How answers are scored. */
+  /** Options of the scoring. */
   readonly reward?: CountdownRewardParserOptions
 }
 

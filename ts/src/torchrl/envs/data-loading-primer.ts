@@ -13,10 +13,10 @@ export type DatasetRow = Readonly<Record<string, Json>>
 
 /** Options of {@link DataLoadingPrimer}. */
 export interface DataLoadingPrimerOptions<Row> {
-  /** Where rows come from: a stream, or a list, which is gone through again and again in its order. */
+  /** Source of rows: a stream, or a list, which repeats in its order. */
   readonly dataset: Dataset<Row> | Iterable<Row>
   /**
-   * How many episodes in a row get the same row: the size of a group.
+   * Number of consecutive episodes with the same row: the group size.
    * @default 1
    */
   readonly repeats?: number
@@ -24,11 +24,11 @@ export interface DataLoadingPrimerOptions<Row> {
   readonly collate?: (row: Row) => DatasetRow
 }
 
-/** Where a {@link DataLoadingPrimer} stands: plain JSON, for a checkpoint. */
+/** Position of a {@link DataLoadingPrimer}: plain JSON, for a checkpoint. */
 export interface DataLoadingPrimerState {
-  /** Where the dataset stood before the row in use. */
+  /** Position of the dataset before the current row. */
   readonly dataset: DatasetState
-  /** How many episodes have got the row in use. */
+  /** Number of episodes that got the current row. */
   readonly numTaken: number
 }
 
@@ -54,7 +54,7 @@ const REPEATS_MAX = 65_536
  * ```
  */
 export class DataLoadingPrimer<Row = DatasetRow> implements EnvTransform {
-  /** How many episodes in a row get the same row. */
+  /** Number of consecutive episodes with the same row. */
   readonly repeats: number
   readonly #dataset: Dataset<Row>
   readonly #collate: (row: Row) => DatasetRow
@@ -137,12 +137,12 @@ export class DataLoadingPrimer<Row = DatasetRow> implements EnvTransform {
     this.loadStateDict({ dataset: this.#start, numTaken: 0 })
   }
 
-  /** Goes on with row `seed` of the stream. */
+  /** Continues with row `seed` of the stream. */
   setSeed(seed: number): void {
     this.loadStateDict({ dataset: { position: seed }, numTaken: 0 })
   }
 
-  /** Where the stream stands. */
+  /** Returns the position of the stream. */
   stateDict(): DataLoadingPrimerState {
     return { dataset: this.#before, numTaken: this.#numTaken }
   }

@@ -12,21 +12,24 @@ export interface DatasetChatEnvOptions<Row> extends Omit<ChatEnvOptions, 'batchS
   /** Rows: a list, or a stream that is taken as it comes. */
   readonly dataset: Dataset<Row> | Iterable<Row>
   /**
-   * Whether a list is gone through in a new random order each time; a stream is never shuffled.
+   * If true, a list has a new random order in each pass; a stream is never shuffled.
    * @default true
    */
   readonly shuffle?: boolean
   /** Fixes the order. @default 0 */
   readonly seed?: number
-  /** How many conversations. @default 1 */
+  /** Number of conversations. @default 1 */
   readonly numEnvs?: number
-  /** How many episodes in a row get the same row: the size of a group. @default 1 */
+  /** Number of consecutive episodes with the same row: the group size. @default 1 */
   readonly repeats?: number
-  /** Whether all of a group begin at the same reset: there are `numEnvs * repeats` conversations then. @default false */
+  /**
+   * If true, all members of a group begin at the same reset, with `numEnvs * repeats` conversations.
+   * @default false
+   */
   readonly groupRepeats?: boolean
   /** Makes the columns of a row. @default the row, its column `text` named `query` */
   readonly collate?: (row: Row) => DatasetRow
-  /** What stands around the chat beside its data, the nearest first. @default nothing */
+  /** Transforms around the chat in addition to its data, innermost first. @default none */
   readonly transforms?: readonly EnvTransform[]
 }
 
@@ -59,7 +62,7 @@ const OWN_KEYS = [
  * ```
  */
 export class DatasetChatEnv<Row = DatasetRow> extends TransformedEnv {
-  /** What deals out the rows. */
+  /** Source of the rows. */
   readonly primer: DataLoadingPrimer<Row>
 
   /**
@@ -94,7 +97,7 @@ export class DatasetChatEnv<Row = DatasetRow> extends TransformedEnv {
     return this
   }
 
-  /** Where the dataset stands. */
+  /** Returns the position of the dataset. */
   stateDict(): DataLoadingPrimerState {
     return this.primer.stateDict()
   }

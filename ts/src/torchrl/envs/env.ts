@@ -21,17 +21,17 @@ import type { TensorDict } from '../../tensor/index.js'
 /** In which form prompts and actions stand in dictionaries: as messages, text or token ids. */
 export type InputMode = 'history' | 'text' | 'tokens'
 
-/** What dictionaries hold; shapes begin with the batch size. */
+/** Specs of an environment's dictionaries; shapes begin with the batch size. */
 export interface EnvSpecs {
-  /** What `reset` and `step` show. */
+  /** Spec of observations of `reset` and `step`. */
   readonly observationSpec: Composite
-  /** What a step needs. */
+  /** Spec of actions. */
   readonly actionSpec: Composite
-  /** What a step earns; empty if nothing does. */
+  /** Spec of rewards; empty without rewards. */
   readonly rewardSpec: Composite
   /** The flags of the end: `done`, `terminated`, and `truncated` where something truncates. */
   readonly doneSpec: Composite
-  /** What stays as it is from turn to turn. */
+  /** Spec of entries that carry over from turn to turn. */
   readonly stateSpec: Composite
 }
 
@@ -52,13 +52,16 @@ export interface EnvSpecs {
  * ```
  */
 export interface EnvBase extends EnvSpecs {
-  /** How many conversations there are unless a dictionary says otherwise. */
+  /** Number of conversations, unless a dictionary has another. */
   readonly batchSize: readonly number[]
   /** The form of prompts and actions; none if the environment is no chat. */
   readonly inputMode?: InputMode | undefined
   /** The first turn; `dict` holds what it begins with, such as a query. */
   reset(dict?: TensorDict): TensorDict | Promise<TensorDict>
-  /** What comes of the action in `dict`, which is what `reset` or `nextRoot` gave, with the action: the content of `next`. */
+  /**
+   * Returns the content of `next` for the action in `dict`, which is the result of `reset` or `nextRoot` with
+   * the action.
+   */
   step(dict: TensorDict): TensorDict | Promise<TensorDict>
   /** Goes to where the streams of this seed begin; nothing in an environment without chance. A non-negative safe integer. */
   setSeed?(seed: number): void
@@ -91,7 +94,7 @@ export function nextRoot(env: EnvBase, root: TensorDict, next: TensorDict): Tens
 
 /** Options of {@link specEnvOf}. */
 export interface SpecEnvOptions {
-  /** What every reset is given. @default nothing */
+  /** Input of every reset. @default nothing */
   readonly dict?: TensorDict
 }
 

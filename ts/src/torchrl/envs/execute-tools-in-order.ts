@@ -12,7 +12,7 @@ import type { EnvTransform, EnvView } from './transformed-env.js'
 
 /** Options of {@link ExecuteToolsInOrder}. */
 export interface ExecuteToolsInOrderOptions extends ToolTransformOptions {
-  /** Whether calls end with the first that fails. @default false */
+  /** If true, calls stop after the first failure. @default false */
   readonly stopOnError?: boolean
 }
 
@@ -78,5 +78,5 @@ function indented(value: Json): string {
   return lines.length <= SPREAD_MAX * line.length ? lines : line
 }
 
-/** How many times as long JSON may become by being indented. */
+/** Maximum growth factor of JSON by indentation. */
 const SPREAD_MAX = 8

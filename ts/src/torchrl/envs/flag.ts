@@ -10,7 +10,7 @@ export function flags(batchSize: readonly number[], bits?: Iterable<boolean>): T
   return Tensor.from(Uint8Array.from(bits, Number), { shape, dtype: 'bool' })
 }
 
-/** The flag of each element at `key`; false where there is none. */
+/** Returns the flag of each element at `key`; false for a missing one. */
 export function flagsAt(dict: TensorDict, key: TensorKey): boolean[] {
   if (!dict.has(key)) return new Array<boolean>(sizeOf(dict.batchSize)).fill(false)
   return Array.from(dict.tensor(key).data, Boolean)

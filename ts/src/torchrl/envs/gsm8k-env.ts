@@ -15,7 +15,7 @@ export interface GSM8KRow {
 
 /** Options of {@link GSM8KEnv}. */
 export interface GSM8KEnvOptions extends TaskEnvOptions<GSM8KRow> {
-  /** How answers are scored. */
+  /** Options of the scoring. */
   readonly reward?: GSM8KRewardParserOptions
 }
 

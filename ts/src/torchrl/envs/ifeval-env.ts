@@ -11,7 +11,7 @@ import { type TaskEnvOptions, taskEnvOptions, textOf } from './task-env.js'
 export interface IFEvalRow {
   /** The number of the prompt in the dataset. */
   readonly key?: number
-  /** What is asked. */
+  /** Prompt of the row. */
   readonly prompt: string
   /** Which instructions are in it. */
   readonly instruction_id_list: readonly string[]
@@ -21,13 +21,14 @@ export interface IFEvalRow {
 
 /** Options of {@link IFEvalEnv}. */
 export interface IFEvalEnvOptions extends TaskEnvOptions<IFEvalRow> {
-  /** How responses are scored. */
+  /** Options of the scoring. */
   readonly reward?: IfEvalScorerOptions
 }
 
 /**
- * A {@link DatasetChatEnv} over rows of IFEval: `prompt` is asked, what stands in `<answer>` is held against the instructions, and one
- * step is an episode unless told otherwise. Rows with instructions that nobody can check are refused before anything runs.
+ * A {@link DatasetChatEnv} over rows of IFEval: asks `prompt`, checks the text in `<answer>` against the
+ * instructions, and ends the episode after one step by default. Rows with unknown instructions throw up
+ * front.
  *
  * @example
  * ```ts

@@ -14,13 +14,13 @@ import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env
 
 /** Options of {@link IncrementalTokenizer}. */
 export interface IncrementalTokenizerOptions {
-  /** What encodes. */
+  /** Tokenizer of the messages. */
   readonly tokenizer: NativeTokenizer
-  /** What else the chat template is told. @default the tokenizer's template */
+  /** Other inputs of the chat template. @default the tokenizer's template */
   readonly template?: Omit<RenderingOptions, 'tokenizer'>
-  /** Where the messages stand. @default ['history', 'prompt'] */
+  /** Key of the messages. @default ['history', 'prompt'] */
   readonly historyKey?: TensorKey
-  /** Where their ids go. @default ['tokens', 'prompt'] */
+  /** Key of their ids. @default ['tokens', 'prompt'] */
   readonly tokensKey?: TensorKey
 }
 

@@ -7,11 +7,11 @@ import type { EnvSpecs } from './env.js'
 import { floatRowsAt, setFloatRows } from './log-prob-rows.js'
 import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env.js'
 
-/** How a penalty becomes part of the reward. */
+/** Options of a KL penalty in the reward. */
 export interface KlPenaltyOptions {
-  /** Where the estimates go. @default 'kl_penalty' */
+  /** Key of the estimates. @default 'kl_penalty' */
   readonly klKey?: TensorKey
-  /** Whether the penalty is taken off `reward`, which then has one number for each token. @default true */
+  /** If true, subtracts the penalty from `reward`, which then has one number per token. @default true */
   readonly addToReward?: boolean
   /** The factor of the estimates, at least 0. @default 1 */
   readonly coeff?: number

@@ -17,7 +17,7 @@ export interface KLRewardTransformOptions
   readonly refModel: ScoringPolicy
   /** The factor of the estimates, at least 0. @default 1 */
   readonly coef?: number
-  /** Where the action holds the policy's log-probabilities. @default ['log_probs', 'full'] */
+  /** Key of the policy's log-probabilities in the action. @default ['log_probs', 'full'] */
   readonly logProbKey?: TensorKey
 }
 

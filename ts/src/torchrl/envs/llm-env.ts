@@ -11,25 +11,29 @@ import { idRowsAt, joinedIds, setIdRows } from './token-rows.js'
 
 /** Options of {@link LLMEnv}. */
 export interface LLMEnvOptions {
-  /** Whether prompts and responses are texts; else token ids. @default true */
+  /** If true, prompts and responses are texts; else token ids. @default true */
   readonly fromText?: boolean
-  /** How many; a number is one dimension, and there is no more than one. @default [1] */
+  /** Number of elements; a number is one dimension, and there is at most one. @default [1] */
   readonly batchSize?: number | readonly number[]
-  /** Where prompts of text are. @default 'text' */
+  /** Key of text prompts. @default 'text' */
   readonly strKey?: TensorKey
-  /** Where prompts of ids are. @default 'tokens' */
+  /** Key of prompts as ids. @default 'tokens' */
   readonly tokenKey?: TensorKey
-  /** Where ones stand for each id of a prompt. @default 'attention_mask' */
+  /** Key of the attention mask, ones for each id of a prompt. @default 'attention_mask' */
   readonly attentionKey?: TensorKey
-  /** Whether there are such ones beside ids. @default true */
+  /** If true, ids come with an attention mask. @default true */
   readonly hasAttention?: boolean
-  /** Where responses are. @default 'text_response' or 'tokens_response' */
+  /** Key of responses. @default 'text_response' or 'tokens_response' */
   readonly actionKey?: TensorKey
-  /** Whether each id of a response has a reward, 0; for ids only. @default false */
+  /** If true, each id of a response has a reward, 0; for ids only. @default false */
   readonly assignReward?: boolean
   /** @default 'reward' */
   readonly rewardKey?: TensorKey
-  /** Whether a response that holds `eosTokenId` ends its episode, with flags for each id at `tokens_data`; for ids only. @default false */
+  /**
+   * If true, a response with `eosTokenId` ends its episode, with flags for each id at `tokens_data`; for ids
+   * only.
+   * @default false
+   */
   readonly assignDone?: boolean
   /** The id that ends. */
   readonly eosTokenId?: number
@@ -50,7 +54,8 @@ const KEYS = [
 ]
 
 /**
- * Text or ids that grow by each response. For what TorchRL's older programs do; new ones take {@link ChatEnv}, which knows who speaks.
+ * Text or ids that grow by each response, for ports of TorchRL's older programs; new ones use {@link
+ * ChatEnv}, which has roles.
  *
  * @example
  * ```ts
@@ -123,7 +128,10 @@ export class LLMEnv implements EnvBase {
     this.stateSpec = empty()
   }
 
-  /** What `dict` holds, with flags. @throws {FulmarError} `EMPTY` without `dict`; `UNKNOWN_NAME` or `MALFORMED` without a prompt. */
+  /**
+   * Returns `dict` with flags.
+   * @throws {FulmarError} `EMPTY` without `dict`; `UNKNOWN_NAME` or `MALFORMED` without a prompt.
+   */
   reset(dict?: TensorDict): TensorDict {
     if (dict === undefined)
       throw new FulmarError('EMPTY', 'dict must hold the prompt of a reset: it is undefined')

@@ -11,19 +11,19 @@ import { idRowsAt, joinedIds, setIdRows } from './token-rows.js'
 
 /** Options of {@link LLMHashingEnv}. */
 export interface LLMHashingEnvOptions {
-  /** How many tokens there are to choose from. @default the tokenizer's */
+  /** Vocabulary size. @default the tokenizer's */
   readonly vocabSize?: number
-  /** How many texts; a number is one dimension. @default [1] */
+  /** Number of texts; a number is one dimension. @default [1] */
   readonly batchSize?: number | readonly number[]
   /** The hash after a token, a 64-bit integer, of the hash before it. @default a mix of both */
   readonly hash?: (before: bigint, id: number) => bigint
-  /** Where the ids are. @default 'observation' */
+  /** Key of the ids. @default 'observation' */
   readonly observationKey?: TensorKey
-  /** Whether the text stands beside them. @default true */
+  /** If true, the text is returned with them. @default true */
   readonly textOutput?: boolean
   /** Encodes texts and decodes ids; needed for text. */
   readonly tokenizer?: NativeTokenizer
-  /** Where texts are. @default 'text' */
+  /** Key of the texts. @default 'text' */
   readonly textKey?: TensorKey
 }
 
@@ -126,7 +126,10 @@ export class LLMHashingEnv implements EnvBase {
     return this.#shown(dict.clone(), rows, hashes)
   }
 
-  /** Takes a token. @throws {FulmarError} `UNKNOWN_NAME` without ids or action; `OUT_OF_RANGE` for a token that is none. */
+  /**
+   * Appends a token.
+   * @throws {FulmarError} `UNKNOWN_NAME` without ids or action; `OUT_OF_RANGE` for an invalid token.
+   */
   step(dict: TensorDict): TensorDict {
     const rows = this.#rows(dict)
     const actions = Array.from(dict.tensor('action').as('i64').data, Number)

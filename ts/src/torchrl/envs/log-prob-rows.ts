@@ -1,4 +1,4 @@
-/** What a model says about the tokens of finished turns. */
+/** Scores of a model for the tokens of finished turns. */
 
 import type { MaskOptions } from '../../chat/index.js'
 import { FulmarError } from '../../core/index.js'
@@ -14,17 +14,17 @@ import { idRowsAt } from './token-rows.js'
 /** A policy that can score: `DecoderPolicy`, and whatever else has `score`. */
 export type ScoringPolicy = Required<Pick<Policy, 'score'>>
 
-/** How the tokens of an action are found, and which of them count. */
+/** Options of the tokens of an action, and their mask. */
 export interface TokenScoringOptions {
   /** Encodes messages where the action holds no `tokens.full`. */
   readonly tokenizer?: NativeTokenizer
-  /** What else the chat template is told. @default the tokenizer's template */
+  /** Other inputs of the chat template. @default the tokenizer's template */
   readonly template?: Omit<RenderingOptions, 'tokenizer'>
   /** Which tokens of messages are the assistant's. */
   readonly mask?: MaskOptions
   /**
-   * Whether the assistant's tokens alone count: those of `masks.all_assistant_mask`, or behind `tokens.prompt`, or of the assistant's
-   * turns where there are messages alone. Else all tokens that follow another.
+   * If true, only the assistant's tokens count: those of `masks.all_assistant_mask`, or after
+   * `tokens.prompt`, or of the assistant's turns if there are only messages. Else all tokens after the first.
    * @default true
    */
   readonly assistantOnly?: boolean
@@ -102,7 +102,7 @@ export async function scoreRows(
   return Promise.all(scored)
 }
 
-/** The numbers of each element at `key`; nothing where there are none. */
+/** Returns the numbers of each element at `key`; `undefined` if absent. */
 export function floatRowsAt(dict: TensorDict, key: TensorKey): Float32Array[] | undefined {
   const entry = dict.get(key)
   if (entry === undefined) return undefined

@@ -1,4 +1,6 @@
-/** GSM8K for base models, as TorchRL's older programs have it: a question within a text that the model goes on with. */
+/**
+ * GSM8K for base models, as in TorchRL's older programs: a question within a text that the model continues.
+ */
 
 import { checkKnownKeys } from '../../core/index.js'
 import { type Dataset, listDataset } from '../../data/index.js'
@@ -15,9 +17,9 @@ import { type EnvTransform, TransformedEnv } from './transformed-env.js'
 
 /** Options of {@link GSM8KPrepareQuestion}. */
 export interface GSM8KPrepareQuestionOptions {
-  /** Where questions are. @default 'text' */
+  /** Key of questions. @default 'text' */
   readonly inKey?: TensorKey
-  /** Where prompts go. @default 'text' */
+  /** Key of prompts. @default 'text' */
   readonly outKey?: TensorKey
 }
 
@@ -62,9 +64,9 @@ export interface MakeGsm8kEnvOptions {
   readonly dataset: Dataset<GSM8KRow> | Iterable<GSM8KRow>
   /** @default 1 */
   readonly numEnvs?: number
-  /** How many episodes in a row get the same row. @default 1 */
+  /** Number of consecutive episodes with the same row. @default 1 */
   readonly repeats?: number
-  /** Whether all of a group begin at the same reset. @default false */
+  /** If true, all members of a group begin at the same reset. @default false */
   readonly groupRepeats?: boolean
   /** Fixes the order of a list. @default 0 */
   readonly seed?: number

@@ -15,7 +15,7 @@ export interface MATHRow {
 
 /** Options of {@link MATHEnv}. */
 export interface MATHEnvOptions extends TaskEnvOptions<MATHRow> {
-  /** How answers are scored. */
+  /** Options of the scoring. */
   readonly reward?: MATHRewardParserOptions
 }
 

@@ -16,7 +16,7 @@ export interface PolicyVersionOptions {
   readonly versionKey?: TensorKey
 }
 
-/** How many versions {@link PolicyVersion.versionHistory} remembers. */
+/** Maximum number of versions in {@link PolicyVersion.versionHistory}. */
 const VERSION_HISTORY_MAX = 1024
 
 /**

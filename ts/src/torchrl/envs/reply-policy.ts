@@ -9,14 +9,14 @@ import { chatsAt } from './chat-env.js'
 import type { DictPolicy, InputMode } from './env.js'
 import { idRowsAt, joinedIds, setIdRows } from './token-rows.js'
 
-/** What a {@link replyPolicy} sees of an element: its messages, its text, or its ids. */
+/** Prompt of an element for a {@link replyPolicy}: its messages, its text, or its ids. */
 export type ElementPrompt = readonly Message[] | string | Uint32Array
 
 /** Options of {@link replyPolicy}. */
 export interface ReplyPolicyOptions {
   /** As the environment's. */
   readonly inputMode: InputMode
-  /** What is said to a prompt; `index` counts the elements of the batch. */
+  /** Returns the reply to a prompt; `index` is the position in the batch. */
   readonly reply: (prompt: ElementPrompt, index: number) => string | Promise<string>
   /** Encodes replies; needed for tokens. */
   readonly tokenizer?: NativeTokenizer

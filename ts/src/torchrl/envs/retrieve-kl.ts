@@ -21,8 +21,8 @@ export interface RetrieveKLOptions extends TokenScoringOptions, KLComputationOpt
   /** The reference; stays the caller's. */
   readonly refModel: ScoringPolicy
   /**
-   * What drew the tokens, to score them again, or that their log-probabilities stand in the action: at `genLogProbsFullKey`, or for the
-   * response at `log_probs.response`.
+   * Policy that drew the tokens, to score them again, or `'fromCollector'` to read their log-probabilities in
+   * the action: at `genLogProbsFullKey`, or for the response at `log_probs.response`.
    * @default 'fromCollector'
    */
   readonly genModel?: ScoringPolicy | 'fromCollector'

@@ -16,7 +16,7 @@ import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env
 export interface RetrieveLogProbOptions extends TokenScoringOptions {
   /** Scores; stays the caller's. */
   readonly model: ScoringPolicy
-  /** Where the numbers go. @default ['log_probs', 'full'] */
+  /** Key of the log-probabilities. @default ['log_probs', 'full'] */
   readonly logProbsFullKey?: TensorKey
 }
 

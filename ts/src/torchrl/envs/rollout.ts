@@ -11,11 +11,12 @@ import { answered, type Turn, takeTurnApart } from './turn-apart.js'
 export interface RolloutOptions {
   /** At most so many steps; an integer from 1. */
   readonly maxSteps: number
-  /** What resets are given. @default nothing */
+  /** Input of resets. @default nothing */
   readonly dict?: TensorDict
   /**
-   * Whether the rollout ends as soon as one element is done. Else it goes on for all `maxSteps`, and the elements that are done begin
-   * anew; the batch must have one dimension then. Elements whose first prompt is over at once begin anew either way.
+   * If true, the rollout ends as soon as one element is done. Else it runs for all `maxSteps`, and elements
+   * that are done are reset; the batch must then have one dimension. Elements whose first prompt is already
+   * done are reset either way.
    * @default true
    */
   readonly breakWhenAnyDone?: boolean
@@ -99,7 +100,10 @@ async function takeTurn(env: EnvBase, policy: DictPolicy, dict: TensorDict): Pro
   return { root, next: await env.step(root) }
 }
 
-/** How often an element may begin anew because its first prompt is already over, as one that is too long for the policy. */
+/**
+ * Maximum number of resets of an element whose first prompt is already done, such as one too long for the
+ * policy.
+ */
 const RESETS_MAX = 64
 
 /** The dictionary with a fresh turn in place of each that is done, until none is. */

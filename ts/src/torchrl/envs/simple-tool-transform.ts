@@ -33,8 +33,8 @@ export class SimpleToolTransform implements EnvTransform {
   readonly #transform: EnvTransform
 
   /**
-   * @throws {FulmarError} `OUT_OF_RANGE` for a limit that is none; `INCOMPATIBLE` for the assistant's role; `MALFORMED` for a parser that
-   * is none; `UNKNOWN_NAME` for an unknown option; what a registry says of a tool.
+   * @throws {FulmarError} `OUT_OF_RANGE` for an invalid limit; `INCOMPATIBLE` for the assistant's role;
+   * `MALFORMED` for an invalid parser; `UNKNOWN_NAME` for an unknown option; errors of a registry for a tool.
    */
   constructor(options: SimpleToolTransformOptions) {
     const write = (results: readonly ToolResult[], role: string) =>

@@ -1,4 +1,4 @@
-/** How many steps an episode has taken, and that it may take no more. */
+/** Counts the steps of an episode, and truncates it at a limit. */
 
 import { checkKnownKeys, FulmarError } from '../../core/index.js'
 import { Binary, Unbounded } from '../../spec/index.js'
@@ -13,9 +13,9 @@ export interface StepCounterOptions {
   readonly maxSteps?: number
   /** @default 'truncated' */
   readonly truncatedKey?: TensorKey
-  /** Where the count stands, `i64`. @default 'step_count' */
+  /** Key of the count, `i64`. @default 'step_count' */
   readonly stepCountKey?: TensorKey
-  /** Whether what is truncated is done, too. @default true */
+  /** If true, truncated episodes are done, too. @default true */
   readonly updateDone?: boolean
 }
 

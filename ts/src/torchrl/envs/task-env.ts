@@ -1,4 +1,4 @@
-/** What the environments of tasks share: rows that are looked at, a count of steps, rewards. */
+/** Shared code of the environments of tasks: checked rows, a step count, rewards. */
 
 import { describeValue, FulmarError, messageOf } from '../../core/index.js'
 import type { Dataset } from '../../data/index.js'
@@ -7,15 +7,15 @@ import type { DatasetChatEnvOptions } from './dataset-chat-env.js'
 import { StepCounter } from './step-counter.js'
 import type { EnvTransform } from './transformed-env.js'
 
-/** What the environments of tasks are told; their queries stand at `query`. */
+/** Options of the environments of tasks; their queries are at `query`. */
 export interface TaskEnvOptions<Row> extends Omit<DatasetChatEnvOptions<Row>, 'collate' | 'dataKey'> {
-  /** Whether turns are scored. @default true */
+  /** If true, turns are scored. @default true */
   readonly computeReward?: boolean
   /** After so many steps an episode is truncated. @default 1 */
   readonly maxSteps?: number
 }
 
-/** What makes a task of a chat. */
+/** Parts that make a chat a task. */
 export interface TaskParts<Row> {
   /** The columns of a row; refuses one without ground truth. */
   readonly collate: (row: Row) => DatasetRow

@@ -3,7 +3,7 @@
 import { FulmarError } from '../../core/index.js'
 import { Ragged, Tensor, type TensorDict, type TensorKey } from '../../tensor/index.js'
 
-/** The ids of each element at `key`; nothing where there are none. */
+/** Returns the ids of each element at `key`; `undefined` if absent. */
 export function idRowsAt(dict: TensorDict, key: TensorKey): Uint32Array[] | undefined {
   const entry = dict.get(key)
   if (entry === undefined) return undefined

@@ -29,7 +29,7 @@ export interface ToolTransformOptions extends ToolRunnerOptions {
   readonly signal?: AbortSignal
 }
 
-/** How a transform runs calls and writes their answers. */
+/** Options of a transform for the execution of calls and their messages. */
 export interface ToolAnswering extends Pick<ToolRunOptions, 'inOrder' | 'stopOnError'> {
   /** The messages that answer calls, of which there is at least one. */
   readonly write: (results: readonly ToolResult[], role: string) => readonly Message[]

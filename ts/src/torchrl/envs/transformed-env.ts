@@ -5,12 +5,12 @@ import type { Composite } from '../../spec/index.js'
 import { TensorDict } from '../../tensor/index.js'
 import type { EnvBase, EnvSpecs, InputMode } from './env.js'
 
-/** What a transform may know of the environment that it stands around: all within it, transforms too. */
+/** View of the environment inside a transform, with its inner transforms. */
 export type EnvView = EnvSpecs & Pick<EnvBase, 'batchSize' | 'inputMode'>
 
 /**
- * What changes an environment's dictionaries on their way: every part may be left out. A part may change the dictionary that it is
- * handed, which is its own, or return another.
+ * A transform of an environment's dictionaries; every method is optional. A method may change the dictionary
+ * that it gets, which it owns, or return another.
  *
  * @example
  * ```ts
@@ -37,7 +37,7 @@ export interface EnvTransform {
   afterStep?(next: TensorDict, root: TensorDict, env: EnvView): TensorDict | Promise<TensorDict>
   /** The specs of the environment with this transform. Also the place to refuse an environment that does not fit. */
   transformSpecs?(env: EnvView): EnvSpecs
-  /** What a seed means. */
+  /** Applies a seed. */
   setSeed?(seed: number): void
 }
 
@@ -125,7 +125,7 @@ export class TransformedEnv implements EnvBase {
     return first
   }
 
-  /** What comes of the action. @throws {FulmarError} What the environment and the transforms say. */
+  /** Returns the result of the action. @throws {FulmarError} Errors of the environment and the transforms. */
   async step(dict: TensorDict): Promise<TensorDict> {
     let root = dict.clone()
     for (const { transform, within } of this.#layers.toReversed()) {

@@ -8,7 +8,7 @@ import { NonTensorData, NonTensorStack, Ragged, Tensor, TensorDict } from '../..
 import type { DictPolicy, EnvBase } from './env.js'
 import { flags, flagsAt } from './flag.js'
 
-/** How long an answer may take. */
+/** Time limit of an answer. */
 export interface Patience {
   readonly clock: Clock
   readonly timeoutMs: number
@@ -27,7 +27,7 @@ interface Failure {
   readonly message: string
 }
 
-/** What one element gave, as far as it came. */
+/** Answer of one element, if any. */
 interface Answer {
   readonly root?: TensorDict
   readonly next?: TensorDict
@@ -111,7 +111,7 @@ function nobody(answers: readonly Answer[]): FulmarError {
   return new FulmarError(code, `an element must answer the first turn: all failed (${failure?.message})`)
 }
 
-/** What comes of an element that failed, in the form of `like`. */
+/** Returns the end of an element that failed, in the form of `like`. */
 function ended(env: EnvBase, like: TensorDict): TensorDict {
   const next = withTruncated(blank(like))
   for (const key of env.rewardSpec.leafKeys()) {

@@ -1,4 +1,4 @@
-/** What the policy said in its turn, and only that, in every form of a chat. */
+/** Response of the policy in its turn, without the prompt, in every form of a chat. */
 
 import { FulmarError } from '../../core/index.js'
 import type { TensorDict } from '../../tensor/index.js'

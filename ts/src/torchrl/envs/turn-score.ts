@@ -5,7 +5,7 @@ import { Binary, type Composite, NonTensor } from '../../spec/index.js'
 import { Tensor, type TensorDict } from '../../tensor/index.js'
 import { setEach } from '../data/dict-text.js'
 
-/** What `score` says of each response; nothing where it throws, and why. */
+/** Scores each response by `score`; an error becomes a reason without a score. */
 export function scoreEach<T>(
   responses: readonly string[],
   score: (response: string, at: number) => T,

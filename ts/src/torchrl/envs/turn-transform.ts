@@ -5,9 +5,12 @@ import type { TensorDict, TensorKey } from '../../tensor/index.js'
 import type { EnvSpecs } from './env.js'
 import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env.js'
 
-/** What changes dictionaries: `Tokenizer`, `TemplateTransform`, and those of replay buffers such as `RewardScaling`. */
+/**
+ * A transform of dictionaries: `Tokenizer`, `TemplateTransform`, and those of replay buffers such as
+ * `RewardScaling`.
+ */
 export interface DictTransform {
-  /** What a reader gets. */
+  /** Transforms a dictionary on read. */
   forward(dict: TensorDict): TensorDict
   /** The other way. */
   inverse?(dict: TensorDict): TensorDict | undefined
@@ -16,16 +19,16 @@ export interface DictTransform {
 /** Options of {@link turnTransform}. */
 export interface TurnTransformOptions {
   /**
-   * What passes through `forward`: what resets and steps show, or one of them. What steps alone show is rewards.
+   * Input of `forward`: results of resets and steps, or of one of them. Rewards come from steps only.
    * @default 'turn'
    */
   readonly on?: 'turn' | 'reset' | 'step'
   /**
-   * Whether actions pass through `inverse` on their way in.
+   * If true, actions pass through `inverse` before the environment.
    * @default false
    */
   readonly actions?: boolean
-  /** What `forward` adds to what is shown. @default nothing */
+  /** Keys that `forward` adds to observations. @default none */
   readonly outKeys?: readonly TensorKey[]
 }
 

@@ -1,4 +1,4 @@
-/** How a wrapper generates: TorchRL's names, closed. */
+/** Generation options of a wrapper under TorchRL's names. */
 
 import { checkKnownKeys, FulmarError } from '../../core/index.js'
 import { StopStrings } from '../../model/index.js'

@@ -28,8 +28,9 @@ export interface ForwardOptions {
 /** Options of {@link LLMWrapperBase.getDist}. */
 export interface DistOptions {
   /**
-   * Where: at all tokens; at those behind `['tokens', 'prompt']`, or the assistant's where there is no prompt; at the assistant's; or where
-   * the mask under a key of the dictionary is not 0. Never at a sequence's first token.
+   * Selected tokens: all; those after `['tokens', 'prompt']`, or the assistant's without a prompt; the
+   * assistant's; or those where the mask under a key of the dictionary is not 0. Never a sequence's first
+   * token.
    * @default 'all'
    */
   readonly mask?: 'all' | 'response' | 'assistant' | readonly string[]
@@ -45,7 +46,7 @@ export interface RowPart extends CompletionPart {
 /** Writes the answers of the rows from `start` up to `end` into a dictionary of that batch. */
 type Writer = (target: TensorDict, start: number, end: number) => void
 
-/** How many requests wrappers gave to a policy: their ids are unique although wrappers share it. */
+/** Number of requests from wrappers to a policy: their ids are unique even if wrappers share it. */
 const NUM_REQUESTS = new WeakMap<Policy, number>()
 
 const FORWARD_KEYS = ['signal', 'generateKwargs']
@@ -85,9 +86,9 @@ const FORWARD_KEYS = ['signal', 'generateKwargs']
  * ```
  */
 export class LLMWrapperBase<P extends Policy = Policy> {
-  /** What draws and scores. */
+  /** Policy that draws and scores. */
   readonly policy: P
-  /** What the wrapper was made with. */
+  /** Options of the wrapper. */
   readonly options: LLMWrapperOptions
   readonly #config: WrapperConfig
   readonly #draws: RequestBatcher<GenerateRequest, Completion> | undefined
@@ -123,7 +124,7 @@ export class LLMWrapperBase<P extends Policy = Policy> {
     this.#rng = Rng.fromSeed(this.#config.generateKwargs.seed).stream('wrapper')
   }
 
-  /** Where the input stands. */
+  /** Keys of the input. */
   get inKeys(): readonly (readonly string[])[] {
     return [this.#config.inputKey]
   }
@@ -145,7 +146,7 @@ export class LLMWrapperBase<P extends Policy = Policy> {
     return this.policy.version
   }
 
-  /** What the batching is doing; `undefined` where there is none. */
+  /** State of the batching; `undefined` without batching. */
   get batchingState(): BatchingState | undefined {
     return (this.#draws ?? this.#scores)?.state
   }
@@ -168,20 +169,22 @@ export class LLMWrapperBase<P extends Policy = Policy> {
   }
 
   /**
-   * Draws completions for the rows of `dict`, or scores them. Returns `dict` itself with what was written, or a new dictionary.
-   * @throws {FulmarError} `UNKNOWN_NAME` without the input, naming the keys that are there; `MALFORMED` for input of another type, or
-   * `OUT_OF_RANGE` for ids that are none; `SHAPE_MISMATCH` for more than one batch dimension; `INCOMPATIBLE` for ragged rows of
-   * `numSamples` over a batch, which {@link LLMWrapperBase.forwardStack} can hold; what rendering, encoding and the policy say. What one row
-   * fails with is thrown after the others have ended; nothing is written then.
+   * Draws completions for the rows of `dict`, or scores them. Returns `dict` itself with the outputs, or a
+   * new dictionary.
+   * @throws {FulmarError} `UNKNOWN_NAME` without the input, with the present keys; `MALFORMED` for input of
+   * another type, or `OUT_OF_RANGE` for invalid ids; `SHAPE_MISMATCH` for more than one batch dimension;
+   * `INCOMPATIBLE` for ragged rows of `numSamples` over a batch, which {@link LLMWrapperBase.forwardStack}
+   * supports; errors of rendering, encoding and the policy. The error of a row is thrown after the others
+   * have ended; nothing is then written.
    */
   async forward(dict: TensorDict, options: ForwardOptions = {}): Promise<TensorDict> {
     return await this.#forward(dict, options, undefined)
   }
 
   /**
-   * As {@link LLMWrapperBase.forward}, and tells the tokens of all rows as they come; they are not batched. Who leaves the loop early
-   * ends all completions with `abort`.
-   * @throws {FulmarError} From the loop and from `result`, as {@link LLMWrapperBase.forward}; `INCOMPATIBLE` where the policy is no
+   * Runs {@link LLMWrapperBase.forward} and streams the tokens of all rows; they are not batched. Leaving the
+   * loop early ends all completions with `abort`.
+   * @throws {FulmarError} From the loop and from `result`, as {@link LLMWrapperBase.forward}; `INCOMPATIBLE` if the policy is not a
    * {@link StreamingPolicy}, or `generate` is false.
    */
   stream(dict: TensorDict, options: ForwardOptions = {}): TokenStream<RowPart, TensorDict> {
@@ -317,7 +320,7 @@ export class LLMWrapperBase<P extends Policy = Policy> {
     return (target, start, end) => writeScored(target, scored.slice(start, end), this.#config)
   }
 
-  /** How the rows of one call are drawn: a seed of its own, or the draws that come next. */
+  /** Returns the seed source of a call: its own seed, or the next draws. */
   #drawing(overrides: GenerateKwargs | undefined) {
     const configured = this.options.generateKwargs
     const kwargs = overrides ? merged(configured, overrides) : this.#config.generateKwargs

@@ -1,4 +1,4 @@
-/** What a wrapper reads out of a dictionary: the rows of a batch, each with its ids. */
+/** Input of a wrapper from a dictionary: the rows of a batch with their ids. */
 
 import type { Message } from '../../chat/index.js'
 import { describeValue, FulmarError } from '../../core/index.js'
@@ -18,7 +18,7 @@ import type { WrapperConfig } from './wrapper-options.js'
 export interface InputRow {
   /** Its tokens. */
   readonly ids: Uint32Array
-  /** What they say; absent where ids came in. */
+  /** Text of the ids; absent for input as ids. */
   readonly text?: string
   /** The conversation that they were rendered from. */
   readonly chat?: readonly Message[]
@@ -115,8 +115,8 @@ function tokenRows(dict: TensorDict, config: WrapperConfig): InputRow[] {
 }
 
 /**
- * The places of each row that a mask marks: all tokens, those behind `tokens.prompt` (the assistant's where there is none), the
- * assistant's, or what the dictionary holds under a key. A row's first token follows none and is never marked.
+ * Returns the mask of each row: all tokens, those after `tokens.prompt` (the assistant's without it), the
+ * assistant's, or the mask of the dictionary under a key. A row's first token is never masked.
  * @throws {FulmarError} As {@link LLMWrapperBase.getDist}.
  */
 export function maskRows(

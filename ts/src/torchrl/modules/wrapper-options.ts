@@ -1,4 +1,4 @@
-/** What a wrapper of a language model is told, checked and with defaults. */
+/** Options of a wrapper of a language model, checked and with defaults. */
 
 import type { Message } from '../../chat/index.js'
 import { checkKnownKeys, FulmarError } from '../../core/index.js'
@@ -8,7 +8,7 @@ import type { NativeTokenizer } from '../../tokenizer/index.js'
 import type { RenderingOptions } from '../data/apply-chat-template.js'
 import { type GenerateKwargs, type ResolvedGenerateKwargs, resolveGenerateKwargs } from './generate-kwargs.js'
 
-/** What a wrapper reads: conversations, texts or token ids. */
+/** Input of a wrapper: conversations, texts or token ids. */
 export type InputMode = NonNullable<LLMWrapperOptions['inputMode']>
 
 /** Options of {@link LLMWrapperBase} and its kin. */
@@ -21,24 +21,24 @@ export interface LLMWrapperOptions extends BatchingOptions {
   /** @default 'history' */
   readonly inputMode?: 'history' | 'text' | 'tokens'
   /**
-   * Where the input stands.
-   * @default [the root of `inputMode`, 'prompt'], or 'full' where `generate` is false
+   * Key of the input.
+   * @default [the root of `inputMode`, 'prompt'], or 'full' if `generate` is false
    */
   readonly inputKey?: TensorKey
   /**
-   * Where the mask of padded input tokens stands where the dictionary has no `all_attention_mask`.
+   * Key of the mask of padded input tokens, if the dictionary has no `all_attention_mask`.
    * @default 'attention_mask'
    */
   readonly attentionMaskKey?: TensorKey
   /**
-   * Whether completions are drawn; else the tokens that are there are scored.
+   * If true, draws completions; else scores the given tokens.
    * @default true
    */
   readonly generate?: boolean
-  /** How completions are drawn. */
+  /** Options of the generation. */
   readonly generateKwargs?: GenerateKwargs
   /**
-   * Whether outputs are padded tensors instead of ragged rows: prompts at the left, responses at the right.
+   * If true, outputs are padded tensors instead of ragged rows: prompts on the left, responses on the right.
    * @default false
    */
   readonly padOutput?: boolean
@@ -48,7 +48,7 @@ export interface LLMWrapperOptions extends BatchingOptions {
    */
   readonly padId?: number
   /**
-   * Whether the input dictionary itself gets the outputs; else a new one has them alone.
+   * If true, writes the outputs to the input dictionary; else returns a new one with only the outputs.
    * @default true, without `numSamples`
    */
   readonly inPlace?: boolean
@@ -57,16 +57,17 @@ export interface LLMWrapperOptions extends BatchingOptions {
    * @default one, without a dimension
    */
   readonly numSamples?: number
-  /** The chat template of `inputMode: 'history'` and what it is told. @default the tokenizer's own template */
+  /** Chat template of `inputMode: 'history'` and its inputs. @default the tokenizer's own template */
   readonly rendering?: Omit<RenderingOptions, 'tokenizer'>
   /**
-   * Whether the tokenizer's file puts its special tokens around input texts; templates write them themselves.
+   * If true, adds the special tokens of the tokenizer's file around input texts; templates write them
+   * themselves.
    * @default false
    */
   readonly addSpecialTokens?: boolean
   /**
-   * Whether ids at `['tokens', 'prompt']` go before the rendering of a history: those of an environment that appends to what was drawn.
-   * Off unless asked for, as ids of an earlier turn may still stand there.
+   * If true, uses ids at `['tokens', 'prompt']` instead of rendering a history, for environments that append
+   * to the drawn ids. False by default, as ids of an earlier turn may still be there.
    * @default false
    */
   readonly preferTokens?: boolean
@@ -88,8 +89,8 @@ export interface LLMWrapperOptions extends BatchingOptions {
   /** @default 'log_probs' */
   readonly logProbsKey?: TensorKey
   /**
-   * Whether rows of calls that overlap are gathered.
-   * @default whether a batch size is given
+   * If true, batches the rows of concurrent calls.
+   * @default true if a batch size is given
    */
   readonly batching?: boolean
 }

@@ -1,4 +1,4 @@
-/** What a wrapper writes: TorchRL's fields, the same for every engine and input mode. */
+/** Output of a wrapper: TorchRL's fields, the same for every engine and input mode. */
 
 import type { Message } from '../../chat/index.js'
 import type { Completion, TokenScores } from '../../policy/policy.js'
