@@ -3,7 +3,7 @@
 import { FulmarError } from '../core/index.js'
 import type { Clock } from '../telemetry/index.js'
 
-/** What {@link withDeadline} runs, and how long it may take. */
+/** Options of {@link withDeadline}. */
 export interface DeadlineOptions<T> {
   /** Measures the time. */
   readonly clock: Clock
@@ -15,7 +15,7 @@ export interface DeadlineOptions<T> {
   readonly run: (context: CallContext) => T | Promise<T>
 }
 
-/** What a bounded call is given. Its signal is made when it is first looked at: most calls never do. */
+/** Context of a bounded call. Its signal is created on first access: most calls never use it. */
 export class CallContext {
   #controller: AbortController | undefined
   #aborted: { readonly reason: unknown } | undefined
@@ -27,20 +27,20 @@ export class CallContext {
     return this.#controller.signal
   }
 
-  /** Fires the signal, now or as soon as somebody looks at it. */
+  /** Fires the signal, now or on its first access. */
   abort(reason: unknown): void {
     this.#aborted = { reason }
     this.#controller?.abort(reason)
   }
 }
 
-/** How a bounded call ended: with a value, with what it threw, or because its time was over. */
+/** Outcome of a bounded call: a value, an error, or a timeout. */
 export type DeadlineResult<T> =
   | { readonly kind: 'value'; readonly value: T }
   | { readonly kind: 'thrown'; readonly error: unknown }
   | { readonly kind: 'timeout' }
 
-/** How a call ended that may have been stopped from outside, too. */
+/** Outcome of a call that may have been aborted, too. */
 export type BoundedResult<T> = DeadlineResult<T> | { readonly kind: 'aborted' }
 
 /**
@@ -114,7 +114,7 @@ function isThenable<T>(answer: T | Promise<T>): answer is Promise<T> {
 export function aborted(signal: AbortSignal | undefined): FulmarError {
   const known = signal && ABORT_ERRORS.get(signal)
   if (known) return known
-  const message = 'signal must not fire during the call: got an abort'
+  const message = 'signal must not fire during the call: it did'
   const error = new FulmarError('ABORTED', message, { cause: signal?.reason })
   if (signal) ABORT_ERRORS.set(signal, error)
   return error
@@ -122,7 +122,7 @@ export function aborted(signal: AbortSignal | undefined): FulmarError {
 
 const ABORT_ERRORS = new WeakMap<AbortSignal, FulmarError>()
 
-/** Who waits for a signal: one listener serves them all, or a run of many rollouts would look like a leak to Node. */
+/** Waiting calls of a signal, which share one listener: Node reports many listeners as a leak. */
 const WAITING = new WeakMap<AbortSignal, Set<() => void>>()
 
 /** Calls `body` when `signal` fires, unless the returned function was called before. */

@@ -9,7 +9,7 @@ export interface DoctorFlags {
   readonly onlyLoaded?: boolean
 }
 
-/** What is known of one build of the core. */
+/** Report on one build of the core. */
 export type BackendReport =
   | {
       readonly isUsable: true
@@ -19,7 +19,7 @@ export type BackendReport =
     }
   | { readonly isUsable: false; readonly reason: string }
 
-/** Whether a GPU can be used, and if not why. */
+/** Report on GPUs: usable, or the reason why not. */
 export interface GpuReport {
   readonly isUsable: boolean
   readonly reason: string

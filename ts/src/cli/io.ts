@@ -23,7 +23,7 @@ export interface CliIo {
   readonly signal: AbortSignal
 }
 
-/** What another process said. */
+/** Output of another process. */
 export interface ProbeResult {
   /** Its exit code. */
   readonly code: number

@@ -30,7 +30,7 @@ export async function render(flags: RenderFlags, io: CliIo): Promise<void> {
   await (isTemplate ? renderTemplate : renderFamily)(flags, io)
 }
 
-/** Ids first: a renderer knows of each where it came from. */
+/** Renders to ids first, as a renderer has the origin of each. */
 async function renderFamily(flags: RenderFlags, io: CliIo): Promise<void> {
   const { family = 'chatml', generationPrompt: addGenerationPrompt = false } = flags
   const messages = await readText('messages', flags.messages, io)

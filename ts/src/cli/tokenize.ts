@@ -32,7 +32,10 @@ export async function openTokenizer(folder: string | undefined): Promise<NativeT
   return folder === undefined ? new CharTokenizer() : await HfTokenizer.fromFolder(folder)
 }
 
-/** Ids apart by spaces or commas, or as a JSON list. @throws {CliError} `MALFORMED` for what is no number. */
+/**
+ * Parses ids separated by spaces or commas, or a JSON list.
+ * @throws {CliError} `MALFORMED` for another text.
+ */
 export function parseIds(text: string): Uint32Array {
   const words = text.split(/[\s,[\]]+/).filter((word) => word !== '')
   const wrong = words.find((word) => !/^\d{1,9}$/.test(word))

@@ -11,11 +11,11 @@ export interface HttpRequest {
   readonly headers: Readonly<Record<string, string>>
   /** @default none */
   readonly body?: string
-  /** Closes the connection, by which a server learns that nobody waits any more. */
+  /** Closes the connection, which cancels the request at the server. */
   readonly signal?: AbortSignal
 }
 
-/** What a server answered. */
+/** Response of a server. */
 export interface HttpResponse {
   readonly status: number
   /** The header `retry-after`, if there is one. */
@@ -25,7 +25,7 @@ export interface HttpResponse {
 
 /** An answer that is read while it comes. */
 export interface HttpStream extends Omit<HttpResponse, 'text'> {
-  /** The text in parts, cut anywhere. Iterate it once; who leaves early closes the connection. */
+  /** The text in parts, cut anywhere. Iterate it once; leaving early closes the connection. */
   readonly body: AsyncIterable<string>
 }
 
@@ -95,7 +95,7 @@ async function* partsOf(body: ReadableStream<Uint8Array> | null): AsyncGenerator
       }
       numBytes += value.byteLength
       if (numBytes > RESPONSE_BYTES_MAX)
-        throw new Error(`an answer must have at most ${RESPONSE_BYTES_MAX} bytes: there are more`)
+        throw new Error(`an answer must have at most ${RESPONSE_BYTES_MAX} bytes: it has more`)
       yield decoder.decode(value, { stream: true })
     }
   } finally {

@@ -1,4 +1,4 @@
-/** What `#http` must export; package.json says which file stands behind it, by condition. */
+/** Exports of `#http`; package.json selects its file by condition. */
 
 import type { HttpClient } from './http-client.js'
 

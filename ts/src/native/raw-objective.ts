@@ -50,7 +50,7 @@ export interface RawDraw {
   readonly sampledLogProb: number
 }
 
-/** What happened at each step. A factor that is undefined is a column. */
+/** Recorded steps. A factor that is undefined is a column. */
 export interface RawSteps extends RawOwner {
   gae(gamma: number | undefined, lambda: number | undefined): RawTensorDict
   vtrace(gamma: number | undefined, optionsJson: string): RawTensorDict
@@ -71,7 +71,7 @@ export interface RawSteps extends RawOwner {
   rewardToGo(gamma: number): RawTensor
 }
 
-/** What goes on waiting and what is given out crosses as JSON. */
+/** Waiting and complete groups, exchanged as JSON. */
 export interface RawGroupQueues extends RawOwner {
   push(group: string, rewards: Float64Array): string
   enqueue(group: string, rewards: Float64Array): number

@@ -2,7 +2,7 @@
 
 import type { RawOwner, RawTensor, RawTensorDict, RawTensorDictList } from './raw.js'
 
-/** Where the items of buffers lie. Rows are doubles. */
+/** Storage of the items of buffers. Rows are doubles. */
 export interface RawStorage extends RawOwner {
   capacity(): number
   shape(): Float64Array
@@ -12,7 +12,7 @@ export interface RawStorage extends RawOwner {
   clear(): void
 }
 
-/** Where JavaScript and a part that it keeps leave data for each other. */
+/** Exchange of data between the core and a part in JavaScript. */
 export interface RawMailbox extends RawOwner {
   putItems(items: RawTensorDict): void
   takeItems(): RawTensorDict | null | undefined
@@ -21,7 +21,7 @@ export interface RawMailbox extends RawOwner {
   takeText(): string | null | undefined
 }
 
-/** What a part that JavaScript keeps is called by. */
+/** Callback of a part in JavaScript. */
 export type RawAnswer = (operation: string, numbers: Float64Array) => void
 
 export interface RawReplayBatch extends RawOwner {
@@ -145,7 +145,7 @@ export interface RawLazyMemmapStorage extends RawOwner {
   cleanup(): boolean
 }
 
-/** What only the addon has: WebAssembly has no files and no sockets. */
+/** Functions that only the addon has: WebAssembly has no files and no sockets. */
 export interface RawReplayDisk {
   storeStorage(shape: Float64Array, optionsJson: string): RawStorage
   dumpReplayBuffer(buffer: RawReplayBuffer, path: string, checkpointerJson: string): void
@@ -163,9 +163,9 @@ export interface RawReplayDisk {
   }
 }
 
-/** What only the addon has: WebAssembly has one thread. */
+/** Functions that only the addon has: WebAssembly has one thread. */
 export interface RawReplayThreads {
-  /** What the buffer is shared as: `id`, or what it was before. */
+  /** Returns the id of the shared buffer: `id`, or an earlier one. */
   shareReplayBuffer(buffer: RawReplayBuffer, id: string): string
   attachReplayBuffer(id: string): RawReplayBuffer
   copyAhead(buffer: RawReplayBuffer): Promise<void>

@@ -130,7 +130,7 @@ export interface RawRenderer extends RawOwner {
   /** With contents the messages are packed, see `History::from_packed`; for the answer see `Rendered::to_words`. */
   render(messages: string, contents: Uint8Array | undefined, options: string): Uint32Array
   renderText(messages: string, contents: Uint8Array | undefined, options: string): string
-  /** What the next prompt adds, see `Extension::to_words`, or the name of a refusal. */
+  /** Returns the addition of the next prompt, see `Extension::to_words`, or the name of a refusal. */
   bridge(
     prompt: Uint32Array,
     completion: Uint32Array,

@@ -1,4 +1,4 @@
-/** The sandbox in Node: a worker thread, so that the event loop goes on and a deadline can end it. */
+/** Sandbox in Node: a worker thread, so that the event loop stays free and a deadline can terminate it. */
 
 import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
@@ -8,7 +8,7 @@ import type * as Sandbox from './sandbox.js'
 import { renderOnce, type SandboxReply, type SandboxRequest } from './sandbox.js'
 import { jobQueue } from './sandbox-queue.js'
 
-/** What the worker runs: a script as text, so that bundlers and sources need no file for it. */
+/** Script of the worker as text, so that bundlers need no file for it. */
 const SCRIPT = `const { parentPort, workerData } = require('node:worker_threads')
 parentPort.postMessage('started')
 parentPort.postMessage((${renderOnce.toString()})(workerData.module, workerData.request))`

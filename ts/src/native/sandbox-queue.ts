@@ -1,6 +1,6 @@
 /** Runs a few jobs at once and the others in their order. */
 
-/** How many jobs run at once, and how many more may wait. */
+/** Limits on running and on waiting jobs. */
 export interface JobQueueOptions {
   readonly runningMax: number
   readonly waitingMax: number

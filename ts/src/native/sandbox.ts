@@ -1,6 +1,6 @@
 /** Renders an untrusted template in a WebAssembly instance of its own, which is thrown away afterwards. */
 
-/** What one rendering is given. */
+/** Input of one rendering. */
 export interface SandboxRequest {
   readonly source: string
   /** The JSON text of the input. */
@@ -11,12 +11,12 @@ export interface SandboxRequest {
   readonly timeoutMs: number
 }
 
-/** How it ended: a text with its spans, or a code with a sentence. */
+/** Result of one rendering: a text with its spans, or a code with a message. */
 export type SandboxReply =
   | { readonly text: string; readonly spans?: Uint32Array }
   | { readonly code: string; readonly message: string }
 
-/** What `#sandbox` must export; package.json says which file stands behind it, by condition. */
+/** Export of `#sandbox`; package.json selects its file by condition. */
 export declare const renderInSandbox: (request: SandboxRequest) => Promise<SandboxReply>
 
 /**
@@ -42,7 +42,7 @@ export function renderOnce(module: object, request: SandboxRequest): SandboxRepl
     new Uint8Array(memory.buffer).set(input, at + source.length)
     const outcome = call('render', source.length, request.steps, request.outputBytes)
     const bytes = new Uint8Array(memory.buffer, call('text_address'), call('text_length'))
-    // A decoder drops a byte order mark unless it is told not to.
+    // By default a decoder drops a byte order mark.
     const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes)
     if (outcome === 2) return { text }
     if (outcome === 0) {

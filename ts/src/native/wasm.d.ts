@@ -23,7 +23,7 @@ declare module '#sandbox-binary' {
   export default module
 }
 
-/** What the sandbox uses of WebAssembly, which the type library of Node does not name. */
+/** Parts of WebAssembly that the sandbox uses, which the type library of Node lacks. */
 declare namespace WebAssembly {
   interface Module {
     readonly compiledModule: unique symbol

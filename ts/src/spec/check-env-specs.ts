@@ -1,4 +1,4 @@
-/** Whether an environment does what its specs say. */
+/** Checks an environment against its specs. */
 
 import { checkGiven, checkKnownKeys, FulmarError, Rng } from '../core/index.js'
 import { Tensor, type TensorDict } from '../tensor/index.js'
@@ -8,15 +8,15 @@ import type { TensorSpec } from './tensor-spec.js'
 
 /** An environment over dictionaries of tensors, which says by its specs what they hold. */
 export interface SpecEnv {
-  /** What `reset` and `step` show. */
+  /** Spec of observations of `reset` and `step`. */
   readonly observationSpec: Composite
-  /** What a step needs. */
+  /** Spec of actions. */
   readonly actionSpec: Composite
-  /** What a step earns. */
+  /** Spec of rewards. */
   readonly rewardSpec: Composite
-  /** The flags of the end, bools: `done`, and where they are told apart `terminated` and `truncated`. */
+  /** Spec of the flags of the end, bools: `done`, and optionally `terminated` and `truncated`. */
   readonly doneSpec: Composite
-  /** What besides the observation a step needs from the one before. @default nothing */
+  /** Spec of entries that a step needs from the one before, besides the observation. @default none */
   readonly stateSpec?: Composite
   /** The first observation, flags (none of them set) and state. Episodes with the same seed are the same. */
   reset(seed?: number): TensorDict | Promise<TensorDict>
@@ -29,7 +29,7 @@ export interface SpecEnv {
 
 /** Options of {@link checkEnvSpecs}. */
 export interface CheckEnvSpecsOptions {
-  /** How many steps are taken; at the end of an episode the next begins. @default 3 */
+  /** Number of steps; after the end of an episode the next one begins. @default 3 */
   readonly steps?: number
   /** The seed of the actions, and of the environment. @default 0 */
   readonly seed?: number
@@ -90,7 +90,7 @@ export async function checkEnvSpecs(env: SpecEnv, options: CheckEnvSpecsOptions 
   }
 }
 
-/** What a dictionary holds after a reset, and after a step. */
+/** Specs of a dictionary after a reset, and after a step. */
 interface EnvSpecs {
   readonly reset: TensorSpec
   readonly step: TensorSpec

@@ -19,19 +19,19 @@ export interface CompositeOptions {
 
 /** Options of {@link Composite.lock} and {@link Composite.unlock}. */
 export interface LockOptions {
-  /** Whether nested dictionaries are meant too. @default true */
+  /** If true, nested dictionaries are included. @default true */
   readonly recurse?: boolean
 }
 
-/** What a reshaped dictionary holds. */
+/** Type of the entries of a reshaped dictionary. */
 export type ReshapedEntries<E extends SpecEntries> = {
   readonly [K in keyof E]: E[K] extends TensorSpec ? E[K][typeof RESHAPED] : E[K]
 }
 
 interface Lock {
-  /** Whether nested dictionaries are locked too. */
+  /** True if nested dictionaries are locked too. */
   readonly recurse: boolean
-  /** Whether the dictionary was taken out of a locked one. */
+  /** True if the dictionary is part of a locked one. */
   readonly isPart: boolean
 }
 
@@ -39,7 +39,8 @@ interface Lock {
 const LOCKS = new WeakMap<TensorSpec, Lock>()
 
 /**
- * A dictionary of specs whose shapes all begin with one batch size. An entry that is `null` may be anything, or missing.
+ * A dictionary of specs whose shapes all begin with one batch size. An entry of `null` allows any value, or
+ * none.
  * The types of values and of plain JSON follow from the entries.
  *
  * @example
@@ -133,7 +134,7 @@ export class Composite<E extends SpecEntries = SpecEntries> extends TensorSpec<D
     return found
   }
 
-  /** Whether there is an entry at `key`. */
+  /** Returns true if there is an entry at `key`. */
   has(key: TensorKey): boolean {
     return withRawSpec(this, (spec) => spec.has(pathOf(key)))
   }
@@ -145,8 +146,8 @@ export class Composite<E extends SpecEntries = SpecEntries> extends TensorSpec<D
   }
 
   /**
-   * Takes the entry at `key` out and gives it.
-   * @throws {FulmarError} `UNKNOWN_NAME` if there is none; `CLOSED` if this is locked.
+   * Removes the entry at `key` and returns it.
+   * @throws {FulmarError} `UNKNOWN_NAME` for a missing entry; `CLOSED` if this is locked.
    */
   pop(key: TensorKey): TensorSpec | null {
     const found = this.get(key)
@@ -190,7 +191,7 @@ export class Composite<E extends SpecEntries = SpecEntries> extends TensorSpec<D
     return leafKeysOf(this)
   }
 
-  /** Whether there are no entries. */
+  /** True if there are no entries. */
   get isEmpty(): boolean {
     return this.keys().length === 0
   }
@@ -260,7 +261,7 @@ export class Composite<E extends SpecEntries = SpecEntries> extends TensorSpec<D
     return this
   }
 
-  /** Whether it refuses changes. */
+  /** True if keys cannot change. */
   get isLocked(): boolean {
     return LOCKS.has(this)
   }

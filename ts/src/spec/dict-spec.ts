@@ -1,4 +1,4 @@
-/** What specs with keys can be asked besides: dictionaries, and stacks of them. */
+/** Methods of specs with keys: dictionaries, and stacks of them. */
 
 import type { TensorKey } from '../tensor/index.js'
 import { pathOf } from '../tensor/tensor-dict.js'

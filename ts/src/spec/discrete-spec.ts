@@ -1,4 +1,4 @@
-/** What specs of choices can be asked besides. */
+/** Methods of discrete specs. */
 
 import { checkKnownKeys } from '../core/index.js'
 import { raw } from '../native/index.js'
@@ -35,7 +35,7 @@ export interface DiscreteOptions<D extends Dtype = Dtype, S extends SpecShape = 
  */
 export class DiscreteSpec<D extends Dtype = Dtype, P = unknown> extends TensorSpec<Tensor<D>, P> {
   /**
-   * How many values each choice of a cell has, 64-bit integers broadcast to the shape.
+   * Number of values of each choice of a cell, 64-bit integers broadcast to the shape.
    */
   get nvec(): Tensor<'i64'> {
     return withRawSpec(this, (spec) => tensorOr(spec.nvec())) as Tensor<'i64'>

@@ -9,14 +9,14 @@ import { specAround, type TensorSpec, withRawSpec } from './tensor-spec.js'
 
 /** Options of {@link makeCompositeFromTd}. */
 export interface MakeCompositeOptions {
-  /** Whether scalars become `[1]`. @default true */
+  /** If true, scalars become `[1]`. @default true */
   readonly unsqueezeNullShapes?: boolean
-  /** Whether the last dimension of every tensor may have any length. @default false */
+  /** If true, the last dimension of every tensor may have any length. @default false */
   readonly dynamicShape?: boolean
 }
 
 /**
- * Whether specs that differ are stacked anywhere in `spec`.
+ * Returns true if `spec` has a stack of different specs at any level.
  *
  * @example
  * ```ts
@@ -33,7 +33,7 @@ export function containsLazySpec(spec: TensorSpec): boolean {
 }
 
 /**
- * Whether the dictionaries of every stack in `spec` have the same keys, nested ones included.
+ * Returns true if the dictionaries of every stack in `spec` have the same keys, including nested ones.
  *
  * @example
  * ```ts

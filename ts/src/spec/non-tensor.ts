@@ -11,9 +11,9 @@ import type { SpecShape } from './types.js'
 export interface NonTensorOptions {
   /** The dimensions of the batch. @default [1] */
   readonly shape?: SpecShape
-  /** What draws, zeros and ones are. @default null */
+  /** Value of samples, zeros and ones. @default null */
   readonly example?: Json
-  /** Whether there is one value for each element of the shape, where else one stands for all. @default false */
+  /** If true, there is one value for each element of the shape; else one for all. @default false */
   readonly batched?: boolean
 }
 
@@ -52,12 +52,12 @@ export class NonTensor extends TensorSpec<NonTensorData | NonTensorStack, Json> 
     isClassOf('NonTensor', NonTensor)
   }
 
-  /** What draws, zeros and ones are. */
+  /** Value of samples, zeros and ones. */
   get example(): Json {
     return this.toJson().example ?? null
   }
 
-  /** Whether there is one value for each element of the shape. */
+  /** True if there is one value for each element of the shape. */
   get batched(): boolean {
     return this.toJson().batched === true
   }

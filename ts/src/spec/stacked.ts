@@ -85,7 +85,7 @@ export class StackedComposite extends Stacked<TensorDict> {
     return leafKeysOf(this)
   }
 
-  /** Whether all have an entry at `key`. */
+  /** Returns true if all have an entry at `key`. */
   has(key: TensorKey): boolean {
     return withRawSpec(this, (spec) => spec.has(pathOf(key)))
   }

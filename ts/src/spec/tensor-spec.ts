@@ -1,4 +1,4 @@
-/** What all specs can be asked. */
+/** Methods of all specs. */
 
 import { call, checkKnownKeys, FulmarError, Handle, type Rng } from '../core/index.js'
 import { type RawTensorSpec, type RawTensorSpecList, raw } from '../native/index.js'
@@ -9,12 +9,12 @@ import { plainText } from './spec-json.js'
 import type { SpecCheckOptions, SpecJson, SpecShape, SpecViolation } from './types.js'
 import { madeValue, withValue } from './value.js'
 
-/** Where a spec says, to the compiler alone, what it becomes when it is reshaped. */
+/** Type-level key of the type of a reshaped spec. */
 export declare const RESHAPED: unique symbol
 
 /** Options of {@link TensorSpec.enumerate}. */
 export interface EnumerateOptions {
-  /** Whether only values that the mask allows are given. @default false */
+  /** If true, enumerates only values that the mask allows. @default false */
   readonly useMask?: boolean
 }
 
@@ -25,9 +25,9 @@ let unwrap: (spec: TensorSpec) => Handle<RawTensorSpec>
 const CLASSES = new Map<string, { readonly prototype: TensorSpec }>()
 
 /**
- * What a value may be: its shape, its dtype and its domain. A spec checks values and says what is wrong with one,
- * projects it to the nearest that is right, draws and enumerates values, and turns plain JSON into values and back.
- * Whatever reshapes a value reshapes its spec, bounds and masks included.
+ * Shape, dtype and domain of values. A spec checks values and reports errors, projects values to the nearest
+ * valid one, samples and enumerates values, and converts plain JSON to values and back. Methods that reshape
+ * a spec also reshape its bounds and masks.
  *
  * Dimensions of a value before those of the spec are a batch. A dimension of -1 takes any length.
  *
@@ -108,7 +108,10 @@ export class TensorSpec<V extends TensorDictEntry = TensorDictEntry, P = unknown
     withValue(value, this.shape, (one) => this.#native.call((spec) => spec.check(one, strict)))
   }
 
-  /** Whether `value` is of this spec. Never throws for what a value holds; further keys of a dictionary are allowed. */
+  /**
+   * Returns true if `value` fits this spec. Never throws for the content of a value; extra keys of a
+   * dictionary are allowed.
+   */
   contains(value: TensorDictEntry): value is V {
     return this.explain(value) === undefined
   }
@@ -179,8 +182,8 @@ export class TensorSpec<V extends TensorDictEntry = TensorDictEntry, P = unknown
   }
 
   /**
-   * How many values {@link TensorSpec.enumerate} gives; nothing if there is no end of them. That of a dictionary is the
-   * product of its leaves.
+   * Returns the number of values of {@link TensorSpec.enumerate}; `undefined` for infinitely many. That of a
+   * dictionary is the product of its leaves.
    * @throws {FulmarError} `INCOMPATIBLE` for JSON values and stacks, or if cells differ; `LIMIT_EXCEEDED` from 2^128.
    */
   cardinality(): bigint | undefined {
@@ -257,7 +260,7 @@ export class TensorSpec<V extends TensorDictEntry = TensorDictEntry, P = unknown
     return this.#derive((spec) => spec.operate('{"op":"at","index":["..."]}'))
   }
 
-  /** Whether class, shape, dtype, domain and masks are equal. */
+  /** Returns true if class, shape, dtype, domain and masks are equal. */
   equals(other: TensorSpec): boolean {
     return this.#native.call((left) => other.#native.call((right) => left.equals(right)))
   }
@@ -297,7 +300,7 @@ export function withRawSpec<R>(spec: TensorSpec, body: (raw: RawTensorSpec) => R
   return unwrap(spec).call(body)
 }
 
-/** What `join` makes of a list of `specs`. */
+/** Applies `join` to a native list of `specs`. */
 export function joinedSpecs<R>(specs: readonly TensorSpec[], join: (list: RawTensorSpecList) => R): R {
   const list = call(() => raw.TensorSpecList.empty())
   try {

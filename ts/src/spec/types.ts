@@ -1,4 +1,4 @@
-/** What specs say about the types of their values. */
+/** Types of the values of specs. */
 
 import type { Dtype, Json, Tensor, TensorDict, TensorDictEntry } from '../tensor/index.js'
 import type { TensorSpec } from './tensor-spec.js'
@@ -46,7 +46,7 @@ export interface AnySpec {
   readonly kind: string
   /** The length of each dimension, -1 for a dynamic one. */
   readonly shape: SpecShape
-  /** Whether class, shape, dtype, domain and masks are equal. */
+  /** Returns true if class, shape, dtype, domain and masks are equal. */
   equals(other: TensorSpec): boolean
   [Symbol.dispose](): void
 }
@@ -80,15 +80,15 @@ export interface SpecViolation {
   readonly path: readonly SpecPlace[]
   /** Which kind of rule; `kind` is a tensor where a dictionary must be, and the like. */
   readonly rule: 'shape' | 'dtype' | 'kind' | 'key' | 'domain' | 'nan'
-  /** What the leaf must be. */
+  /** Rule for the leaf. */
   readonly expected: string
-  /** What it is. */
+  /** Value of the leaf. */
   readonly got: string
 }
 
 /** Options of {@link TensorSpec.check} and {@link TensorSpec.explain}. */
 export interface SpecCheckOptions {
-  /** Whether keys that the spec does not have are refused. @default false */
+  /** If true, keys that are not in the spec are errors. @default false */
   readonly strict?: boolean
 }
 

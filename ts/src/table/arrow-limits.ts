@@ -1,4 +1,4 @@
-/** What an Arrow file says of its own lengths, checked against its bytes before the reader believes it. */
+/** Checks the lengths in an Arrow file against its bytes before it is parsed. */
 
 /** The most fields of a schema, nested ones among them. */
 export const ARROW_FIELDS_MAX = 65_536
@@ -88,12 +88,12 @@ class Tables {
     return this.follow(0)
   }
 
-  /** Where the place at `at` leads. */
+  /** Follows the offset at `at`. */
   follow(at: number): number {
     return at + this.#view.getUint32(at, true)
   }
 
-  /** Where entry `place` of a table stands, 0 if it has none. */
+  /** Returns the position of entry `place` of a table, 0 for a missing one. */
   #entry(table: number, place: number): number {
     if (table === 0) return 0
     const places = table - this.#view.getInt32(table, true)

@@ -209,7 +209,7 @@ function dataOf(column: Column, numRows: number): Data {
   })
 }
 
-/** What a column of a file without our metadata is. */
+/** Returns the form of a column of a file without our metadata. */
 function foreignForm(name: string, type: DataType): ColumnForm {
   const key = name.split('.')
   const shape: number[] = []

@@ -26,10 +26,13 @@ export const TABLE_DEPTH_MAX = 64
 /** The key of a file's metadata under which stands what its columns were. */
 export const METADATA_KEY = 'fulmar'
 
-/** How a cell of a column becomes an entry: one element or a fixed shape of them, rows of different lengths, one JSON value, or one for all. */
+/**
+ * Entry of a cell: one element or a fixed shape of them, rows of different lengths, one JSON value, or one
+ * for all.
+ */
 type ColumnKind = 'dense' | 'ragged' | 'each' | 'shared'
 
-/** What a column was in the dictionary: kept in the file, so that the same dictionary is read again. */
+/** Original form of a column, stored in the file to restore the same dictionary. */
 export interface ColumnForm {
   readonly key: readonly string[]
   readonly kind: ColumnKind
@@ -83,7 +86,7 @@ export function dictOf(columns: readonly Column[], numRows: number): TensorDict 
   return dict
 }
 
-/** What stands in a file's metadata. */
+/** Returns the column forms as text for a file's metadata. */
 export const formsText = (columns: readonly Column[]): string =>
   JSON.stringify({
     version: 1,

@@ -28,7 +28,7 @@ import {
 
 /** Options of {@link toParquet}. */
 export interface ParquetOptions {
-  /** How pages are compressed. @default 'snappy' */
+  /** Compression of pages. @default 'snappy' */
   readonly compression?: 'snappy' | 'none'
 }
 
@@ -154,7 +154,7 @@ const TYPES: Readonly<Record<Dtype | 'text' | 'json', Partial<SchemaElement>>> =
   json: { type: 'BYTE_ARRAY', converted_type: 'UTF8' },
 }
 
-/** How many lists stand around the elements of a column. */
+/** Returns the number of lists around the elements of a column. */
 const depthOf = ({ kind, shape }: Pick<ColumnForm, 'kind' | 'shape'>) =>
   shape.length + (kind === 'ragged' ? 1 : 0)
 
@@ -182,7 +182,7 @@ function cellsOf(column: Column, numRows: number): unknown[] {
   return Array.from({ length: numRows }, (_, row) => cell([...lengthOf(row), ...shape]))
 }
 
-/** What a column of a file without our metadata is. */
+/** Returns the form of a column of a file without our metadata. */
 function foreignForm(field: SchemaTree): ColumnForm {
   let [leaf, depth] = [field, 0]
   while (leaf.children.length === 1 && leaf.children[0]) {
@@ -196,7 +196,7 @@ function foreignForm(field: SchemaTree): ColumnForm {
   return { key, dtype: isList && depth === 0 ? 'text' : 'json', kind: 'each', shape: [] }
 }
 
-/** Whether the column is a plain value, or a list of them rather than a group of one field. */
+/** Returns true if the column is a plain value or a list of them, false for a group of one field. */
 function isListOf(field: SchemaTree, depth: number): boolean {
   return depth === 0 ? field.children.length === 0 : field.element.converted_type === 'LIST'
 }

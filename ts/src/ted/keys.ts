@@ -1,4 +1,4 @@
-/** What the conversions share: which entries are no observations, and where a ring stands. */
+/** Shared code of the conversions: entries that are not observations, and the position of a ring. */
 
 import { call, checkKnownKeys } from '../core/index.js'
 import { type RawTedKeys, type RawTensorDict, raw } from '../native/index.js'
@@ -13,17 +13,17 @@ export interface TEDOptions {
   readonly doneKeys?: readonly TensorKey[]
   /** Rewards, which stand below `next` alone. @default `reward` */
   readonly rewardKeys?: readonly TensorKey[]
-  /** Where a converted dictionary says the `shift` of its ring. @default 'shift' */
+  /** Key of the `shift` of the ring in a converted dictionary. @default 'shift' */
   readonly shiftKey?: TensorKey
-  /** Where it says `isFull`. @default 'is_full' */
+  /** Key of `isFull`. @default 'is_full' */
   readonly isFullKey?: TensorKey
 }
 
-/** Where a ring of steps stands. */
+/** Position of a ring of steps. */
 export interface RingPosition {
   /** The time at which the next step will be written; as long as the ring is not full, so many steps were. @default 0 */
   readonly shift?: number
-  /** Whether every step was written. @default true */
+  /** True if every step was written. @default true */
   readonly isFull?: boolean
 }
 
@@ -51,7 +51,7 @@ export function ringJson(ring: RingPosition): string {
   return JSON.stringify(ring)
 }
 
-/** What `convert` makes of a dictionary. */
+/** Applies `convert` to a dictionary. */
 export function converted(
   keysJson: string,
   dict: TensorDict,

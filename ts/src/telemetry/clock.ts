@@ -32,7 +32,7 @@ export const systemClock: Clock = {
 }
 
 /**
- * A clock that stands still until it is told to move: for tests and for replays.
+ * A clock that moves only on request, for tests and replays.
  *
  * @example
  * ```ts
@@ -62,7 +62,7 @@ export class ManualClock implements Clock {
     return () => this.#timers.delete(key)
   }
 
-  /** How many timers wait. */
+  /** Number of waiting timers. */
   get numTimers(): number {
     return this.#timers.size
   }

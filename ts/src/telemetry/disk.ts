@@ -1,4 +1,4 @@
-/** What files that survive a crash need of a file system, so that tests can put one in its place that fails and forgets. Node only. */
+/** File system of crash-safe files, replaceable in tests by one that fails and forgets. Node only. */
 
 import { mkdir, open, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { FulmarError, messageOf, readRegular } from '../core/index.js'
@@ -54,7 +54,7 @@ function absent(cause: NodeJS.ErrnoException): undefined {
   throw cause
 }
 
-/** What codes of the system mean for whoever wants to write. */
+/** Reasons by error code of the system, for writes. */
 const REASONS: Readonly<Record<string, string>> = {
   ENOSPC: 'the disk is full',
   EDQUOT: 'the quota of the disk is used up',

@@ -4,7 +4,7 @@ import { checkGiven, checkKnownKeys } from '../core/index.js'
 
 /** One curve. */
 export interface Series {
-  /** What the legend says. */
+  /** Text of the legend. */
   readonly label: string
   /** CSS class suffix: `curve-<style>`. */
   readonly style: string
@@ -20,7 +20,7 @@ export interface ChartPoint {
   readonly y: number
 }
 
-/** What a chart shows. */
+/** Content of a chart. */
 export interface LineChartOptions {
   /** Read by screen readers. */
   readonly title: string
@@ -108,7 +108,7 @@ function thinOut(points: readonly ChartPoint[]): readonly ChartPoint[] {
 
 interface Scale {
   readonly ticks: readonly number[]
-  /** Where a value lies on the page. */
+  /** Returns the position of a value on the page. */
   at(value: number): number
 }
 

@@ -8,7 +8,8 @@
 import { checkGiven, FulmarError } from '../core/index.js'
 
 /**
- * How the values of one key become numbers: `key/mean`, `key/max`, `key/min`, `key/sum`, `key/std` (population),
+ * Reduction of the values of one key to numbers: `key/mean`, `key/max`, `key/min`, `key/sum`, `key/std`
+ * (population),
  * all five for `summary`, or the single value under the bare `key` for `single`.
  */
 export type Reducer = 'mean' | 'max' | 'min' | 'sum' | 'std' | 'summary' | 'single'
@@ -17,17 +18,17 @@ export type Reducer = 'mean' | 'max' | 'min' | 'sum' | 'std' | 'summary' | 'sing
 export interface Metric {
   /** Such as `rollout/output_tokens`. */
   readonly key: string
-  /** What is wanted of the values. */
+  /** Reduction of the values. */
   readonly reducer: Reducer
   /** May be empty: then this contribution changes nothing. */
   readonly values: readonly number[]
 }
 
-/** What {@link reduceMetrics} gives. */
+/** Result of {@link reduceMetrics}. */
 export interface ReducedMetrics {
   /** One number per logged key, in the order of first appearance. */
   readonly values: Readonly<Record<string, number>>
-  /** How many values were NaN and therefore left out, by key. Empty if none was. */
+  /** Number of NaN values that were left out, by key. */
   readonly droppedNaN: Readonly<Record<string, number>>
 }
 

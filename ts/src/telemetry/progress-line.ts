@@ -5,9 +5,9 @@ import type { Clock } from './clock.js'
 import { systemClock } from './clock.js'
 import type { StepEvent } from './run-event.js'
 
-/** Where a {@link ProgressLine} writes: `process.stderr`, or anything like it. */
+/** Output of a {@link ProgressLine}: `process.stderr`, or a similar stream. */
 export interface ProgressStream {
-  /** Whether the line may be drawn over. */
+  /** True if the line may be overwritten. */
   readonly isTTY?: boolean | undefined
   /** Width of the terminal in characters. */
   readonly columns?: number | undefined
@@ -82,7 +82,7 @@ export class ProgressLine {
     this.#stream.write(`${text}\n`)
   }
 
-  /** Leaves the living line as it is and goes on below it. Harmless when nothing is drawn. */
+  /** Finishes the current line and continues below it. Does nothing without one. */
   end(): void {
     if (this.#isDrawn) this.#stream.write('\n')
     this.#isDrawn = false

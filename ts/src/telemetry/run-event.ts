@@ -14,7 +14,7 @@ export interface StepEvent {
   readonly step: number
   /** Steps of the phase. */
   readonly numSteps: number
-  /** What was measured: `reward`, `kl`, `loss`, `tokensPerSecond` ... */
+  /** Metrics: `reward`, `kl`, `loss`, `tokensPerSecond` ... */
   readonly metrics: Readonly<Record<string, number>>
 }
 
@@ -42,7 +42,7 @@ export interface ResultEvent {
 export type RunEvent = StepEvent | EvalEvent | ResultEvent
 
 /**
- * Whether a line of a log is an event of this version with all its fields; other lines are left out of reports.
+ * Returns true if a line of a log is an event of this version with all its fields; reports skip other lines.
  */
 export function isRunEvent(line: unknown): line is RunEvent {
   if (!isRecord(line)) return false

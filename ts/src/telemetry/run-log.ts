@@ -122,12 +122,12 @@ export class JsonLinesFile {
   }
 
   #open(): number {
-    if (this.#file === undefined) throw new FulmarError('CLOSED', 'log must be open: got a closed one')
+    if (this.#file === undefined) throw new FulmarError('CLOSED', 'log must be open: it was closed')
     return this.#file
   }
 }
 
-/** How a {@link RunLog} is opened. */
+/** Options of a {@link RunLog}. */
 export interface RunLogOptions {
   /** The run folder; made if it is not there. */
   readonly folder: string
@@ -227,7 +227,7 @@ async function removeOlder(path: string): Promise<void> {
   })
 }
 
-/** What a run folder holds. */
+/** Content of a run folder. */
 export interface RunRecord {
   readonly config: unknown
   /** The whole lines of `log.jsonl` that are events. */
@@ -237,10 +237,10 @@ export interface RunRecord {
 }
 
 /**
- * Reads a run folder, while the run goes on or after it.
- * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` if `config.json` is not JSON, if a file is a pipe or a device, or if it
- * holds something else than JSON lines, such as zeros; `LIMIT_EXCEEDED` above 2 GiB or
- * 16 MiB. The sentence names the file.
+ * Reads a run folder, during the run or after it.
+ * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` if `config.json` is not JSON, if a file is a
+ * pipe or a device, or if it is not JSON Lines, as one of zeros; `LIMIT_EXCEEDED` above 2 GiB or 16 MiB. The
+ * message names the file.
  *
  * @example
  * ```ts

@@ -1,4 +1,4 @@
-/** What every checkpointer must do. */
+/** Test suite for checkpointers. */
 
 import { checkKnownKeys } from '../core/index.js'
 import type { StorageCheckpointerBase } from '../replay/checkpointer.js'

@@ -1,4 +1,4 @@
-/** What every policy must do. */
+/** Test suite for policies. */
 
 import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import type { Completion, GenerateRequest, Policy, StreamingPolicy, TokenScores } from '../policy/index.js'
@@ -17,7 +17,7 @@ export interface CheckPolicyOptions {
    */
   readonly contextLength?: number
   /**
-   * How far the log-probs of a completion may be from those that `score` gives.
+   * Maximum difference between the log-probs of a completion and those of `score`.
    * @default 1e-4
    */
   readonly tolerance?: number
@@ -87,7 +87,7 @@ async function checkAnswers(policy: Policy): Promise<void> {
   )
 }
 
-/** What holds of every completion. */
+/** Checks the rules of every completion. */
 function checkCompletion(policy: Policy, request: GenerateRequest, completion: Completion): void {
   const { requestId, ids, logProbs, sampledLogProbs, finishReason } = completion
   const { logProbs: tellsLogProbs = true, sampledLogProbs: tellsSampled = true } = policy.capabilities ?? {}

@@ -1,4 +1,4 @@
-/** What every sampler must do. */
+/** Test suite for samplers. */
 
 import { checkGiven, checkKnownKeys } from '../core/index.js'
 import { LazyTensorStorage, ReplayBuffer, type Sampler } from '../replay/index.js'

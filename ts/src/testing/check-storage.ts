@@ -1,4 +1,4 @@
-/** What every storage must do. */
+/** Test suite for storages. */
 
 import { checkGiven } from '../core/index.js'
 import { ReplayBuffer, type Storage } from '../replay/index.js'

@@ -1,4 +1,4 @@
-/** What every writer must do. */
+/** Test suite for writers. */
 
 import { checkGiven, checkKnownKeys } from '../core/index.js'
 import { LazyTensorStorage, ReplayBuffer, type Writer } from '../replay/index.js'
@@ -7,7 +7,7 @@ import { promise, refuses } from './promise.js'
 
 /** Options of {@link checkWriter}. */
 export interface CheckWriterOptions {
-  /** Whether the writer must refuse every write with `INCOMPATIBLE`. @default false */
+  /** If true, the writer must reject every write with `INCOMPATIBLE`. @default false */
   readonly isReadOnly?: boolean
 }
 

@@ -1,4 +1,4 @@
-/** What a suite says of a promise that is not kept. */
+/** Assertions of the test suites. */
 
 import { FulmarError } from '../core/index.js'
 

@@ -1,4 +1,4 @@
-/** A policy that says what it is told to: for tests, for debugging environments, for replaying a conversation. */
+/** A policy with scripted replies: for tests, for debugging environments, for replaying a conversation. */
 
 import { checkKnownKeys, FulmarError } from '../core/index.js'
 import {
@@ -9,7 +9,7 @@ import {
   type Policy,
 } from '../policy/policy.js'
 
-/** What a script answers: the tokens alone, or the tokens with their log-probabilities and the reason to end. */
+/** Reply of a script: tokens, or tokens with their log-probabilities and finish reason. */
 export type ScriptedReply =
   | readonly number[]
   | {
@@ -26,7 +26,7 @@ export type ScriptedReply =
       readonly finishReason?: FinishReason
     }
 
-/** How a {@link ScriptedPolicy} answers. */
+/** Options of a {@link ScriptedPolicy}. */
 export interface ScriptedPolicyOptions {
   /** Called once per request, in the order of the requests; `callIndex` counts them from 0. */
   readonly reply: (request: GenerateRequest, callIndex: number) => ScriptedReply | Promise<ScriptedReply>

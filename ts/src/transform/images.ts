@@ -4,13 +4,16 @@ import { type MappedKeys, rawTransform, Transform } from './transform.js'
 
 /** Options of {@link ToTensorImage}; `inKeys` are `['pixels']` unless given. */
 export interface ToTensorImageOptions extends MappedKeys {
-  /** Whether elements are divided by 255. @default if they are no floats */
+  /** If true, elements are divided by 255. @default true for integer dtypes */
   readonly fromInt?: boolean
-  /** Whether an image of three dimensions gets one of length 1 before them. @default false */
+  /** If true, inserts a dimension of length 1 before an image of three dimensions. @default false */
   readonly unsqueeze?: boolean
   /** The element type of the result. @default 'f32' */
   readonly dtype?: 'f64' | 'f32' | 'f16' | 'bf16'
-  /** Whether images whose last dimension is not 3 are left in their order, as channels come first already. @default false */
+  /**
+   * If true, keeps the order of images whose last dimension is not 3, as their channels are already first.
+   * @default false
+   */
   readonly shapeTolerant?: boolean
 }
 
@@ -47,8 +50,9 @@ export interface ResizeOptions extends MappedKeys {
   /** The new length of the last dimension, from 1. @default w */
   readonly h?: number
   /**
-   * Whether an element is a weighted mean of those around its place, antialiased, or the one at it: `nearest` and `nearest-exact` are
-   * torch's. With `bicubic` floats may leave the range of the source; integers are clamped to their dtype.
+   * Interpolation of an element: an antialiased weighted mean of its neighbours, or the nearest one.
+   * `nearest` and `nearest-exact` are torch's. With `bicubic` floats may leave the range of the source;
+   * integers are clamped to their dtype.
    * @default 'bilinear'
    */
   readonly interpolation?: 'bilinear' | 'bicubic' | 'nearest' | 'nearest-exact'

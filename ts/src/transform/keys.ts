@@ -4,15 +4,15 @@ import { rawTransform, Transform, type TransformKeys } from './transform.js'
 
 /** Options of {@link RenameTransform}. */
 export interface RenameTransformOptions {
-  /** What is renamed when a batch is read. @default [] */
+  /** Keys that are renamed on read. @default [] */
   readonly inKeys?: TransformKeys
   /** The names it gets, as many. @default [] */
   readonly outKeys?: TransformKeys
   /** The names that items are stored under. @default [] */
   readonly inKeysInv?: TransformKeys
-  /** What is renamed to them when items are written, as many; what is missing is passed over. @default [] */
+  /** Keys that are renamed to them on write, as many; missing ones are skipped. @default [] */
   readonly outKeysInv?: TransformKeys
-  /** Whether the old names stay, too. @default false */
+  /** If true, keeps the old names, too. @default false */
   readonly createCopy?: boolean
 }
 
@@ -43,11 +43,14 @@ export class RenameTransform extends Transform {
 
 /** Options of {@link SelectTransform}. */
 export interface SelectTransformOptions {
-  /** What stays. */
+  /** Keys to keep. */
   readonly keys: TransformKeys
-  /** Whether `reward` stays as well, at the root and below `next`. @default true */
+  /** If true, keeps `reward` as well, at the root and below `next`. @default true */
   readonly keepRewards?: boolean
-  /** Whether `done`, `terminated` and `truncated` stay as well, at the root and below `next`. @default true */
+  /**
+   * If true, keeps `done`, `terminated` and `truncated` as well, at the root and below `next`.
+   * @default true
+   */
   readonly keepDones?: boolean
 }
 
@@ -75,7 +78,7 @@ export class SelectTransform extends Transform {
 
 /** Options of {@link ExcludeTransform}. */
 export interface ExcludeTransformOptions {
-  /** What goes. */
+  /** Keys to remove. */
   readonly keys: TransformKeys
 }
 

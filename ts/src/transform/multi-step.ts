@@ -11,13 +11,16 @@ export interface MultiStepOptions {
   readonly gamma: number
   /** The rewards, below `next`; what they were goes to the same name behind `original_`. @default ['reward'] */
   readonly rewardKeys?: TransformKeys
-  /** What ends a trajectory, below `next`. @default 'done' */
+  /** Key of the end of a trajectory, below `next`. @default 'done' */
   readonly doneKey?: TensorKey
   /** Further ends, below `next`; only `legacyDone` asks for them. @default ['terminated', 'truncated'] */
   readonly doneKeys?: TransformKeys
   /** Bools that are false at padding; need not be there. @default ['collector', 'mask'] */
   readonly maskKey?: TensorKey
-  /** Whether each step keeps its own ends, as in TorchRL, rather than those of the step arrived at. @default false */
+  /**
+   * If true, each step keeps its own end flags, as in TorchRL, instead of those of its last step.
+   * @default false
+   */
   readonly legacyDone?: boolean
 }
 

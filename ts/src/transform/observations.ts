@@ -37,7 +37,7 @@ export class FlattenObservation extends Transform {
 
 /** Options of {@link UnsqueezeTransform}. */
 export interface UnsqueezeTransformOptions extends MappedKeys {
-  /** Where; negative from the end. */
+  /** Dimension; negative from the end. */
   readonly dim: number
   readonly inKeys: TransformKeys
 }
@@ -70,11 +70,11 @@ export class UnsqueezeTransform extends Transform {
 export interface CatTensorsOptions {
   /** Which tensors, in this order. */
   readonly inKeys: TransformKeys
-  /** Where to. */
+  /** Key of the result. */
   readonly outKey: TensorKey
   /** Along which dimension behind the batch; negative from the last. @default -1 */
   readonly dim?: number
-  /** Whether the parts go. @default true */
+  /** If true, removes the parts. @default true */
   readonly delKeys?: boolean
 }
 

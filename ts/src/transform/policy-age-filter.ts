@@ -7,11 +7,11 @@ import { rawTransform, Transform } from './transform.js'
 export interface PolicyAgeFilterOptions {
   /** The version in use, an integer from 0, or what says it before each use. @default 0 */
   readonly version?: number | (() => number)
-  /** How many versions a row may be behind, an integer from 0. @default 0 */
+  /** Maximum number of versions that a row may be behind, an integer from 0. @default 0 */
   readonly maxPolicyLag?: number
   /** Which integers are the version of a row. @default 'policy_version' */
   readonly policyVersionKey?: TensorKey
-  /** Whether rows must have a version; else those without one stay. @default false */
+  /** If true, rows without a version throw; else they stay. @default false */
   readonly strict?: boolean
 }
 

@@ -5,7 +5,7 @@ import { type MappedKeys, rawTransform, Transform } from './transform.js'
 
 /** Options of {@link RewardScaling}; `inKeys` are `['reward']` unless given. */
 export interface RewardScalingOptions extends MappedKeys {
-  /** What is added. */
+  /** Value added to the reward. */
   readonly loc: number
   /** The factor. */
   readonly scale: number
@@ -107,7 +107,7 @@ export class SignTransform extends Transform {
 export interface Reward2GoTransformOptions extends MappedKeys {
   /** By which a reward shrinks with every step before it, from 0 to 1. @default 1 */
   readonly gamma?: number
-  /** What ends a trajectory, below `next`; `truncated` there does so, too. @default 'done' */
+  /** Key of the end of a trajectory, below `next`; `truncated` there ends it, too. @default 'done' */
   readonly doneKey?: TensorKey
 }
 
@@ -143,9 +143,9 @@ export class Reward2GoTransform extends Transform {
 export interface DensifyRewardOptions {
   /** The reward, below `next`. @default 'reward' */
   readonly rewardKey?: TensorKey
-  /** What ends an episode, below `next`. @default 'done' */
+  /** Key of the end of an episode, below `next`. @default 'done' */
   readonly doneKey?: TensorKey
-  /** Where to, below `next`. @default in place */
+  /** Key of the result, below `next`. @default in place */
   readonly rewardKeyOut?: TensorKey
   /** Which batch dimension is time; negative from the last. @default -1 */
   readonly timeDim?: number

@@ -15,7 +15,7 @@ export interface SplitTrajectoriesOptions {
    * @default `traj_ids` of `prefix`, if it is there and `doneKey` is not given
    */
   readonly trajectoryKey?: TensorKey
-  /** What ends a trajectory, below `next`, where no integers say it. @default 'done' */
+  /** Key of the end of a trajectory, below `next`, if there are no trajectory ids. @default 'done' */
   readonly doneKey?: TensorKey
 }
 

@@ -1,4 +1,4 @@
-/** What every transform can be asked. */
+/** Base class of all transforms. */
 
 import { call, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawTransforms, raw } from '../native/index.js'
@@ -12,7 +12,7 @@ export type TransformKeys = string | readonly TensorKey[]
 export interface MappedKeys {
   /** Which entries. */
   readonly inKeys?: TransformKeys
-  /** Where to, as many. @default in place */
+  /** Keys of the results, as many. @default in place */
   readonly outKeys?: TransformKeys
 }
 
@@ -55,22 +55,25 @@ export abstract class Transform {
     prepare = (transform) => transform.#beforeUse?.(transform)
   }
 
-  /** What a reader gets for a batch. @throws {FulmarError} `CLOSED` once disposed; those of the class. */
+  /** Transforms a batch on read. @throws {FulmarError} `CLOSED` once disposed; those of the class. */
   forward(batch: TensorDict): TensorDict {
     prepare(this)
     return dictAround(() => this.#native.call((raw) => withRawDict(batch, (dict) => raw.forward(dict))))
   }
 
   /**
-   * What is stored for items that are written; `undefined` if all of them are held back for later.
-   * @throws {FulmarError} Those of {@link Transform.forward}; then nothing has been held back.
+   * Transforms items on write; `undefined` if all of them are held back.
+   * @throws {FulmarError} Those of {@link Transform.forward}; then no item was held back.
    */
   inverse(items: TensorDict): TensorDict | undefined {
     prepare(this)
     return dictOr(this.#native.call((raw) => withRawDict(items, (dict) => raw.inverse(dict))))
   }
 
-  /** What was held back, now that nothing more comes; `undefined` if nothing was. Nothing is held afterwards. */
+  /**
+   * Returns the items that were held back, at the end of writing; `undefined` for none. None are held
+   * afterwards.
+   */
   flush(): TensorDict | undefined {
     prepare(this)
     return dictOr(this.#native.call((raw) => raw.flush()))
@@ -81,14 +84,15 @@ export abstract class Transform {
     this.#native.call((raw) => raw.clear())
   }
 
-  /** What {@link Transform.loadStateDict} needs to go on from here; empty if that is nothing. */
+  /** Returns the state for {@link Transform.loadStateDict}; empty without a state. */
   stateDict(): TensorDict {
     return dictAround(() => this.#native.call((raw) => raw.state()))
   }
 
   /**
-   * Goes on where a state was taken from a transform with the same options.
-   * @throws {FulmarError} `UNKNOWN_NAME`, `INCOMPATIBLE` or `SHAPE_MISMATCH` if it is not such a state; then nothing has changed.
+   * Restores a state of a transform with the same options.
+   * @throws {FulmarError} `UNKNOWN_NAME`, `INCOMPATIBLE` or `SHAPE_MISMATCH` for an invalid state; then
+   * nothing has changed.
    */
   loadStateDict(state: TensorDict): void {
     this.#native.call((raw) => withRawDict(state, (dict) => raw.loadState(dict)))
@@ -132,7 +136,7 @@ function plain(name: string, value: unknown): unknown {
     if (/keys(Inv)?$/i.test(name)) return typeof value === 'string' ? [[value]] : value.map(pathOf)
     if (/(key(Out)?|prefix)$/i.test(name)) return pathOf(value)
   }
-  // JSON would say null, which means that nothing was told.
+  // JSON would write null, which means absent.
   if (typeof value === 'number' && !Number.isFinite(value)) {
     throw new FulmarError('NON_FINITE', `${name} must be finite: got ${value}`)
   }

@@ -7,19 +7,19 @@ import { rawTransform, Transform, type TransformKeys } from './transform.js'
 
 /** Options of {@link CatFrames}. */
 export interface CatFramesOptions {
-  /** How many frames, from 1. */
+  /** Number of frames, from 1. */
   readonly n: number
   /** The dimension of a frame along which they are joined; negative from the last. */
   readonly dim: number
-  /** What stands for the frames before the first: that one, or `paddingValue` everywhere. @default 'same' */
+  /** Frames before the first: a repeat of it, or `paddingValue` everywhere. @default 'same' */
   readonly padding?: 'same' | 'constant'
   /** @default 0 */
   readonly paddingValue?: number
   /** Which tensors. */
   readonly inKeys: TransformKeys
-  /** Where to, as many. @default in place */
+  /** Keys of the results, as many. @default in place */
   readonly outKeys?: TransformKeys
-  /** What ends a trajectory. @default ['next', 'done'] */
+  /** Key of the end of a trajectory. @default ['next', 'done'] */
   readonly doneKey?: TensorKey
 }
 
@@ -53,15 +53,15 @@ export class CatFrames extends Transform {
 
 /** Options of {@link ActionChunkTransform}. */
 export interface ActionChunkTransformOptions {
-  /** How many actions, from 1. */
+  /** Number of actions, from 1. */
   readonly chunkSize: number
   /** The actions. @default 'action' */
   readonly inKey?: TensorKey
-  /** Where to. @default ['vla_action', 'chunk'] */
+  /** Key of the result. @default ['vla_action', 'chunk'] */
   readonly outKey?: TensorKey
-  /** Where to put which of them are repeated. @default 'action_is_pad' */
+  /** Key of the mask of repeated actions. @default 'action_is_pad' */
   readonly padKey?: TensorKey
-  /** What ends a trajectory; `null` if only the end of a sequence does. @default ['next', 'done'] */
+  /** Key of the end of a trajectory; `null` if it ends only with the sequence. @default ['next', 'done'] */
   readonly doneKey?: TensorKey | null
 }
 
@@ -94,7 +94,7 @@ export class ActionChunkTransform extends Transform {
 
 /** Options of {@link RandomCropTensorDict}. */
 export interface RandomCropTensorDictOptions {
-  /** How many steps, from 1. */
+  /** Number of steps, from 1. */
   readonly subSeqLen: number
   /** Which batch dimension is cropped; negative from the last. @default -1 */
   readonly sampleDim?: number
@@ -132,17 +132,17 @@ export class RandomCropTensorDict extends Transform {
 
 /** Options of {@link NextStateReconstructor}. */
 export interface NextStateReconstructorOptions {
-  /** What is copied to below `next`. @default ['observation'] */
+  /** Keys that are copied to below `next`. @default ['observation'] */
   readonly keys?: TransformKeys
-  /** Integers that differ from trajectory to trajectory; `null` if there are none. @default ['collector', 'traj_ids'] */
+  /** Key of trajectory ids, integers; `null` without ids. @default ['collector', 'traj_ids'] */
   readonly trajKey?: TensorKey | null
-  /** What ends a trajectory; `null` if nothing does. @default ['next', 'done'] */
+  /** Key of the end of a trajectory; `null` without one. @default ['next', 'done'] */
   readonly doneKey?: TensorKey | null
   /** Integers that grow by 1 from a step to the one that follows it. @default none */
   readonly stepCountKey?: TensorKey
-  /** What stands where no row follows; integers need one. @default NaN */
+  /** Value without a following row; required for integers. @default NaN */
   readonly fillValue?: number
-  /** Whether `trajKey` and `doneKey` must be there. @default true */
+  /** If true, `trajKey` and `doneKey` must exist. @default true */
   readonly strict?: boolean
 }
 
@@ -179,7 +179,7 @@ export class NextStateReconstructor extends Transform {
 export interface BurnInTransformOptions {
   /** Adds to steps the states at `outKeys`, below `next`, that each step leaves. */
   readonly module: (steps: TensorDict) => TensorDict
-  /** How many steps it runs over, from 0. */
+  /** Number of burn-in steps, from 0. */
   readonly burnIn: number
   /** The states. */
   readonly outKeys: TransformKeys

@@ -1,4 +1,4 @@
-/** Messages that somebody made to break a renderer, as they come from JavaScript. */
+/** Adversarial messages that must not break a renderer, as they come from JavaScript. */
 
 import { describe, expect, it } from 'vitest'
 import { createRenderer, type Message, type RendererConfig } from '../../src/chat/index.js'

@@ -3,7 +3,7 @@
 import type { CliIo } from '../../src/cli/io.js'
 import { runCli } from '../../src/cli/program.js'
 
-/** What a command did. */
+/** Result of a command. */
 export interface CliResult {
   readonly code: number
   readonly stdout: string

@@ -40,7 +40,9 @@ describe('windowedFifo', () => {
 
   it('warns of a window of less than one group, and only then', () => {
     const tiny = windowedFifo({ groupsPerStep: 8, offPolicySteps: 0, windowFraction: 0.01 })
-    expect(tiny.warnings).toEqual(['windowFraction must give a window of at least one group: got 0.08, and 1 is used'])
+    expect(tiny.warnings).toEqual([
+      'windowFraction must give a window of at least one group: got 0.08, and 1 is used',
+    ])
     expect(windowedFifo({ groupsPerStep: 8 }).warnings).toEqual([])
   })
 

@@ -5,7 +5,7 @@ import { ManualClock } from '../../src/telemetry/index.js'
 
 const code = (value: string) => expect.objectContaining({ code: value })
 
-/** A receiver that fails when it is told to, and writes down what it was asked. */
+/** A receiver that fails on request, and records its calls. */
 class Replica implements WeightReceiver<string> {
   readonly name: string
   readonly #log: string[]

@@ -26,7 +26,7 @@ async function inflight(buffer: WorkBuffer<number, string>, count: number): Prom
   return await Promise.all(Array.from({ length: count }, () => claim(buffer)))
 }
 
-/** Whether a promise is still open after everything that could happen has happened. */
+/** Returns true if a promise is still pending after all queued tasks have run. */
 async function isPending(promise: Promise<unknown>): Promise<boolean> {
   const open = Symbol('open')
   const later = new Promise((resolve) => setImmediate(() => resolve(open)))

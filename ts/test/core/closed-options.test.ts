@@ -16,12 +16,12 @@ const EXCEPTIONS: Readonly<Record<string, string>> = {
     'a predicate is an expression, whose other forms the core refuses with MALFORMED',
 }
 
-/** What may throw another error without arguments, and why. */
+/** Functions that may throw another error without arguments, with the reason. */
 const BARE: Readonly<Record<string, string>> = {
   'systemClock.startTimer': 'a timer of the runtime, which says itself what it wants',
 }
 
-/** What became of a call: what it threw, at once or later; `undefined` if nothing. */
+/** Returns the error of a call, sync or async; `undefined` without one. */
 async function failureOf(body: () => unknown): Promise<unknown> {
   try {
     const result = body()

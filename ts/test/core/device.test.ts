@@ -98,7 +98,7 @@ describe.runIf(canTry)('gpus, with a driver made for the test', () => {
     for (const folder of folders) rmSync(folder, { recursive: true })
   })
 
-  /** What a process says whose driver has this version, starts with this status, and shows so many GPUs. */
+  /** Runs a process whose driver has this version, starts with this status, and reports this many GPUs. */
   function asked({ version = 13_000, init = 0, count = 0 }) {
     const folder = mkdtempSync(join(tmpdir(), 'fulmar-driver-'))
     folders.push(folder)

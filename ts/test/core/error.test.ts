@@ -80,7 +80,7 @@ describe('FulmarError', () => {
     expect(error).toBeInstanceOf(Error)
   })
 
-  it('says what is there: no sentence of this package ends in "got none", "others", "less" or "more"', () => {
+  it('shows the value: no message of this package has "got" before "none", "others", "less" or "more"', () => {
     const source = fileURLToPath(new URL('../../src/', import.meta.url))
     const files = readdirSync(source, { recursive: true, encoding: 'utf8' }).filter((name) =>
       name.endsWith('.ts'),

@@ -12,7 +12,7 @@ export interface Parameter {
   readonly name: string
   /** Its type as TypeScript prints it, without `undefined`. */
   readonly type: string
-  /** Whether it is an object of options, whose keys are closed. */
+  /** True for an object of options, whose keys are closed. */
   readonly isOptions: boolean
   /** The keys of options, and those that must be given, with their types. */
   readonly keys: readonly string[]

@@ -1,4 +1,4 @@
-/** What a model is given from outside: files, adapters, ids. Each is refused by a typed error that names what is wrong. */
+/** Input of a model from outside: files, adapters, ids. A typed error names what is wrong with each. */
 
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'

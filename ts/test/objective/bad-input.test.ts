@@ -1,4 +1,7 @@
-/** What every loss and advantage must refuse, by a typed error that names the item, and never with a silent NaN. */
+/**
+ * Input that every loss and advantage must reject by a typed error that names the item, and never by a silent
+ * NaN.
+ */
 
 import { describe, expect, it } from 'vitest'
 import {

@@ -15,7 +15,7 @@ import { Tensor } from '../../src/tensor/index.js'
 import { codeOf } from '../tensor/code-of.js'
 import { expectNear } from './rows.js'
 
-/** Sequences of steps: 0 goes on, 1 is truncated, 2 terminated. */
+/** Sequences of steps: 0 continues, 1 is truncated, 2 terminated. */
 const drawn = fc
   .record({ lanes: fc.integer({ min: 1, max: 3 }), time: fc.integer({ min: 1, max: 6 }) })
   .chain(({ lanes, time }) => {

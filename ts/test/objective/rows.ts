@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs'
 import { expect } from 'vitest'
 
-/** One row; what its fields hold is told in `tests/golden/objective/HOW.md`. */
+/** One row; `tests/golden/objective/HOW.md` explains its fields. */
 // biome-ignore lint/suspicious/noExplicitAny: each kind of row has its own fields
 export type Row = Record<string, any>
 

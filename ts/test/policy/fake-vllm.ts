@@ -5,7 +5,7 @@
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 
-/** What can go wrong with an answer. */
+/** Faults of an answer. */
 export type Fault =
   | 'reset'
   | 'hang'
@@ -23,7 +23,7 @@ export type Fault =
   | 'otherPrompt'
   | StreamFault
 
-/** What can go wrong in the middle of a streamed answer, after its first token. */
+/** Faults in the middle of a streamed answer, after its first token. */
 export type StreamFault =
   | 'cutMidStream'
   | 'endMidStream'
@@ -60,7 +60,7 @@ export interface FakeVllmOptions {
   readonly holds?: boolean
   /** Paths that are refused with 500, and how often. */
   readonly broken?: Readonly<Record<string, number>>
-  /** Whether it is too old to give token ids. */
+  /** If true, the server is too old to return token ids. */
   readonly old?: boolean
 }
 
@@ -80,7 +80,7 @@ interface CompletionBody {
   readonly stream?: boolean
 }
 
-/** The part of a choice that is told token by token. */
+/** Streamed part of a choice. */
 interface DrawnChoice {
   readonly token_ids?: readonly number[]
   readonly prompt_token_ids?: readonly number[]

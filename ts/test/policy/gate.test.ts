@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { GATE_QUEUE_LENGTH_MAX, Gate } from '../../src/policy/gate.js'
 
-/** Notes who is in. */
+/** Records the requests that entered. */
 function enter(gate: Gate, name: string, inside: string[]) {
   const ticket = gate.enter()
   if (ticket.ready) void ticket.ready.then(() => inside.push(name))

@@ -57,7 +57,7 @@ describe('AsyncVLLM.stream', () => {
     const fake = await serve()
     const policy = await connect([fake])
     const whole = await listen(policy)
-    // Where the last of the log-probs lacks, tokens were told before; one token has no before.
+    // If the last log-prob is missing, earlier tokens were already streamed; one token has no earlier ones.
     const asked = fault === 'wrongCount' ? { ...request, maxTokens: 1 } : request
     const expected = fault === 'wrongCount' ? await listen(policy, asked) : whole
     fake.script(fault)
@@ -77,7 +77,7 @@ describe('AsyncVLLM.stream', () => {
         ...{ cutMidStream: 'UNAVAILABLE', errorEvent: 'UNAVAILABLE', hangMidStream: 'TIMEOUT' },
       }
       expect(error).toMatchObject({ name: 'FulmarError', code: codes[fault] ?? 'MALFORMED' })
-      // What was told is what would have come: nothing of a lie is handed on.
+      // The streamed tokens are those of a complete answer: invalid ones are never passed on.
       expect(parts.length).toBeGreaterThanOrEqual(1)
       expect(parts).toEqual(whole.parts.slice(0, parts.length))
       expect(fake.dealt).toEqual([fault])

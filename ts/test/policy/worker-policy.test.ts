@@ -26,7 +26,7 @@ async function launch(decoder: Decoder, thread: WorkerThread = newThread()): Pro
   return policy
 }
 
-/** A thread that says what it is told to, and nothing by itself. */
+/** A thread that only sends the messages of the test. */
 class SilentThread implements WorkerThread {
   readonly said: WorkerMessage[] = []
   readonly #listeners = new Map<string, (value: never) => void>()

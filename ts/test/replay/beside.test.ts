@@ -1,4 +1,4 @@
-/** What stands beside buffers: ensembles, offline data, hindsight, queries and schedules. */
+/** Companions of buffers: ensembles, offline data, hindsight, queries and schedules. */
 
 import { describe, expect, it } from 'vitest'
 import {

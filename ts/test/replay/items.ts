@@ -2,7 +2,7 @@ import { expect } from 'vitest'
 import type { ReplayBuffer } from '../../src/replay/index.js'
 import { type BatchIndex, Tensor, TensorDict } from '../../src/tensor/index.js'
 
-/** Items that are told apart by a number. */
+/** Items with a distinguishing number. */
 export function numbered(...ids: number[]): TensorDict {
   return TensorDict.from({ id: Tensor.from(ids) }, { batchSize: [ids.length] })
 }
@@ -113,7 +113,7 @@ export function refusalsOf(buffer: ReplayBuffer, ofStorage: boolean): Record<str
   return Object.fromEntries(asked.map(([name, ask]) => [name, code(ask)]))
 }
 
-/** What {@link refusalsOf} gives where nothing is answered. */
+/** Result of {@link refusalsOf} if every call is refused. */
 export function allRefused(buffer: ReplayBuffer, ofStorage: boolean): Record<string, unknown> {
   return Object.fromEntries(Object.keys(everythingOf(buffer, ofStorage)).map((name) => [name, 'FORBIDDEN']))
 }

@@ -220,7 +220,7 @@ describe('SliceSampler', () => {
     expect(items.batchSize).toEqual([8])
     const mask = one.sampleWithInfo(4).info.tensor(['collector', 'mask'])
     expect(Array.from(mask.data as Uint8Array)).toEqual([1, 1, 1, 0])
-    // What is masked does not end it, so that who leaves it out finds the end.
+    // A masked row does not end the trajectory, so that its end is found without masked rows.
     expect(numbersOf(items, ['next', 'truncated'])).toEqual([0, 0, 1, 0, 0, 0, 1, 0])
   })
 

@@ -37,7 +37,7 @@ interface Task {
 const started = (token: ReplayBufferToken, task: Task) =>
   new Worker(new URL('./share-worker.mjs', import.meta.url), { workerData: { token, ...task } })
 
-/** What a worker says at its end. */
+/** Returns the last message of a worker. */
 async function said(worker: Worker): Promise<Record<string, number>> {
   // Both at once: a message may come with the end.
   const [[message]] = (await Promise.all([once(worker, 'message'), once(worker, 'exit')])) as [

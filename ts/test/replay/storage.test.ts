@@ -88,7 +88,7 @@ describe('LazyTensorStorage', () => {
     using enough = new LazyTensorStorage(1000, { bytesMax: 4000 })
     enough.set([0], numbered(1))
     expect(enough.length).toBe(1)
-    // WebAssembly has no number for as many rows.
+    // WebAssembly cannot represent such a number of rows.
     expect(['LIMIT_EXCEEDED', 'MALFORMED']).toContain(codeOf(() => new LazyTensorStorage(2 ** 32 + 1)))
   })
 

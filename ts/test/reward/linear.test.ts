@@ -209,7 +209,8 @@ function expressionsIn(source: string): readonly string[] {
 }
 
 /**
- * Whether a search costs a bounded number of steps a letter: each branch has no quantifier without a bound, or a single one of one letter at
+ * Returns true if a search costs a bounded number of steps per letter: each branch has no quantifier without
+ * a bound, or a single one of one letter at
  * its very end, or, where it is tied to the beginning of the text, before the text's end.
  */
 function isLinear(expression: string): boolean {

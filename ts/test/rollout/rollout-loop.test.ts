@@ -8,7 +8,7 @@ import { ScriptedPolicy } from '../../src/testing/index.js'
 import { type ScriptedEnv, scriptedEnv } from './scripted-env.js'
 import { ToyRenderer } from './toy-renderer.js'
 
-/** Rollouts of three turns at most, of one sibling; `makeEnv` is told how many environments there were before. */
+/** Rollouts of at most three turns, with one member; `makeEnv` gets the number of earlier environments. */
 function worldOf(
   options: Partial<RollouterOptions<string>> = {},
   makeEnv: (index: number) => MessageEnv = () => scriptedEnv(),

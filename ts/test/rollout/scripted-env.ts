@@ -8,7 +8,7 @@ type Step = (message: Message, turn: number) => MessageEnvStepOutput | Promise<M
 export interface ScriptedEnv extends MessageEnv {
   /** The messages that it was stepped with. */
   readonly heard: Message[]
-  /** How often it was closed. */
+  /** Number of calls of `close`. */
   numClosed: number
 }
 

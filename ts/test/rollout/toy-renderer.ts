@@ -18,7 +18,7 @@ const ROLES: Readonly<Record<string, number>> = { user: 1, assistant: 2, tool: 3
 const CLOSE = 9
 const NEWLINE = 8
 
-/** How a {@link ToyRenderer} differs from the plain one. */
+/** Options of a {@link ToyRenderer}. */
 export interface ToyOptions {
   /** Refuses every bridge for this reason. */
   readonly refusal?: BridgeRefusal

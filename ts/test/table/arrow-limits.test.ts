@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import { ARROW_DEPTH_MAX, ARROW_FIELDS_MAX } from '../../src/table/arrow-limits.js'
 import { fromArrow } from '../../src/table/index.js'
 
-/** What becomes of a file without rows whose one column is of this type. */
+/** Returns the error code for a file without rows whose one column is of this type. */
 function codeOf(type: DataType): string {
   const bytes = tableToIPC(new Table(new Schema([new Field('a', type, false)])), 'file')
   try {

@@ -21,7 +21,7 @@ export function said(
   }
 }
 
-/** What the task's only reward function gives. */
+/** Returns the score of the task's only reward function. */
 export async function rewardOf<Sample>(
   task: Task<Sample>,
   rollout: RolloutView,

@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import type { RingPosition } from '../../src/ted/index.js'
 import { Tensor, TensorDict } from '../../src/tensor/index.js'
 
-/** How many steps a ring has room for, and of each written step whether it ends a trajectory. */
+/** Number of steps that fit in a ring, and for each written step whether it ends a trajectory. */
 export interface Drawn {
   readonly capacity: number
   readonly ends: readonly boolean[]

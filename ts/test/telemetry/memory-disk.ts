@@ -32,7 +32,7 @@ export class MemoryDisk implements Disk {
     this.#root = root
   }
 
-  /** What is there after the machine stopped: names as last synced, or all of them; bytes only if they were synced. */
+  /** Returns the disk after a crash: names as last synced, or all of them; bytes only if they were synced. */
   afterCrash(names: 'synced' | 'all'): MemoryDisk {
     const survivor = (node: Node): Node => {
       if (node instanceof FileNode) {

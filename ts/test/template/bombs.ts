@@ -6,7 +6,7 @@ import type { TemplateInput } from '../../src/template/index.js'
 export interface Bomb {
   readonly source: string
   readonly input?: TemplateInput
-  /** Whether it takes long outside the sandbox, where nothing but the number of steps ends it. */
+  /** True if it takes long outside the sandbox, where only the number of steps ends it. */
   readonly isLong?: boolean
 }
 

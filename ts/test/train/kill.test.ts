@@ -1,4 +1,4 @@
-/** What a process that is killed at any moment leaves behind: `runTraining` goes on from it with the same steps. */
+/** Files of a process that is killed at any moment: `runTraining` continues from them with the same steps. */
 
 import { spawn } from 'node:child_process'
 import { mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises'

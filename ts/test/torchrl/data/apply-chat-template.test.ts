@@ -362,7 +362,7 @@ describe('masks of texts', () => {
           history.applyChatTemplate({ templateName, specialTokens: TOKENS, addGenerationPrompt: false }),
         )
         const back = History.fromText(text, { templateName, tokenizer })
-        // Some templates greet first where nobody else does.
+        // Some templates begin with a greeting that the conversation does not have.
         const start = back.length - history.length
         expect([back.slice(start).role, back.slice(start).content]).toEqual([history.role, history.content])
         expect(back.isComplete).not.toContain(false)

@@ -6,7 +6,7 @@ import { HfTokenizer } from '../../../src/tokenizer/index.js'
 const golden = (name: string) =>
   readFileSync(new URL(`../../../../tests/golden/tokenizer/${name}`, import.meta.url), 'utf8')
 
-/** What transformers gives. */
+/** Result of transformers. */
 export interface BatchRow {
   readonly texts: readonly string[]
   readonly padding_side: 'left' | 'right'

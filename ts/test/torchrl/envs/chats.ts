@@ -1,4 +1,4 @@
-/** What the tests of this room say and ask for. */
+/** Texts of the tests of this room. */
 
 import { expect } from 'vitest'
 import { NonTensorStack, TensorDict } from '../../../src/tensor/index.js'

@@ -33,7 +33,7 @@ const tool: EnvTransform = {
   },
 }
 
-/** A policy that knows no other ids than those of letters, and draws one of them where its tokenizer would not. */
+/** A policy with only ids of letters, which draws one of them where its tokenizer would not. */
 const wrapper = (reply: () => number[]) => {
   const policy = new ScriptedPolicy({ reply })
   const made = new LLMWrapperBase(policy, { tokenizer, rendering: template, preferTokens: true })

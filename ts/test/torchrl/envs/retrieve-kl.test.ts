@@ -49,7 +49,7 @@ const paid = (rewards: readonly number[]): EnvTransform => ({
     }
   },
 })
-/** Says of each sequence, told apart by its length, what it is told. */
+/** Returns fixed scores of each sequence, identified by its length. */
 const oracle = (all: readonly (readonly number[])[]): ScoringPolicy => {
   let at = 0
   return {
