@@ -55,7 +55,7 @@ const LOCKS = new WeakMap<TensorSpec, Lock>()
  *   next: new Composite({ done: new Binary(1, { dtype: 'bool' }) }),
  * })
  * const batch = step.rand(Rng.fromSeed(1), [8])
- * assert.deepEqual(batch.get('observation').shape, [8, 4]) // a Tensor<'f32'>, as the compiler knows
+ * assert.deepEqual(batch.get('observation').shape, [8, 4]) // a Tensor<'f32'>, for the compiler
  * assert.ok(step.contains(batch))
  * batch.delete(['next', 'done'])
  * assert.deepEqual(step.explain(batch)?.path, ['next', 'done'])

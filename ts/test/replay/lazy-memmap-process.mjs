@@ -24,7 +24,7 @@ function checkWhole(batch) {
   if (torn.length > 0) throw new Error(`torn rows: ${torn}`)
 }
 
-// Where no number of writes is given it goes on until it is killed.
+// Without a number of writes it continues until it is killed.
 for (let write = 0; numWrites === undefined || write < numWrites; write++) {
   const first = writer * 100_000 + write * 3
   buffer.extend(items(first, first + 1, first + 2))

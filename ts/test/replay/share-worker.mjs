@@ -23,7 +23,7 @@ function write(step) {
   buffer.extend(items(first, first + 1, first + 2))
 }
 
-/** How many rows of a batch are not whole. */
+/** Number of torn rows of a batch. */
 function torn(batch) {
   const ids = batch.tensor('id').data
   const wide = batch.tensor('wide').data

@@ -87,7 +87,7 @@ let unwrap: (history: History) => Handle<RawHistory>
  * const longer = history.append({ role: 'assistant', content: '2' })
  * assert.deepEqual([history.length, longer.shape, longer.content], [1, [2], ['1+1?', '2']])
  * assert.equal(JSON.stringify(longer), '[{"role":"user","content":"1+1?"},{"role":"assistant","content":"2"}]')
- * assert.throws(() => History.fromChats([{ role: '', content: 'who?' }]), { code: 'EMPTY' })
+ * assert.throws(() => History.fromChats([{ role: '', content: 'hello' }]), { code: 'EMPTY' })
  *
  * const batch = History.stack([history, longer])
  * assert.deepEqual([batch.shape, batch.at(1).at(-1).content], [[2, -1], '2'])

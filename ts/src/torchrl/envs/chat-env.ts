@@ -87,7 +87,7 @@ const INPUT_MODES: readonly string[] = ['history', 'text', 'tokens']
  * const next = env.step(dict)
  * const said = [['system', 'Be brief.'], ['user', '1+1?'], ['assistant', '2']].map(([role, content]) => ({ role, content }))
  * assert.deepEqual(next.value(['history', 'prompt']), [said])
- * assert.throws(() => new ChatEnv({ inputMode: 'text' }), { code: 'INCOMPATIBLE' }) // who renders?
+ * assert.throws(() => new ChatEnv({ inputMode: 'text' }), { code: 'INCOMPATIBLE' }) // no tokenizer
  * ```
  */
 export class ChatEnv implements EnvBase {
