@@ -140,8 +140,8 @@ interface Ahead<Sample> {
 
 /**
  * Yields batches of finished, scored rollouts. Iterate it once; a second loop continues after the first. With
- * `prefetch`, groups keep running between batches: stop them by leaving the loop, or by {@link
- * LLMCollector.stop}.
+ * `prefetch`, groups keep running between batches: stop them by leaving the loop, or by
+ * {@link LLMCollector.stop}.
  *
  * @example
  * ```ts

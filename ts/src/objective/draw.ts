@@ -174,8 +174,8 @@ export function drawProbabilities(options: DrawOptions): Float64Array {
 }
 
 /**
- * Returns the mask that allows `ids` out of `vocabSize` tokens: `[ceil(vocabSize / 32)]`, see {@link
- * DrawOptions.allowed}. A grammar makes one for each of its states and passes it to the draws in that state.
+ * Returns the mask that allows `ids` out of `vocabSize` tokens: `[ceil(vocabSize / 32)]`, see
+ * {@link DrawOptions.allowed}. A grammar makes one for each of its states and passes it to the draws in that state.
  *
  * @throws {FulmarError} `OUT_OF_RANGE` for an id that is not below `vocabSize`; `LIMIT_EXCEEDED` for more than 2^22 tokens;
  * `MALFORMED` for ids in an array of another type.

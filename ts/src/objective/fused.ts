@@ -153,8 +153,8 @@ export function headLogProbs(options: LinearHeadOptions & TokenSquares): TokenLo
 }
 
 /**
- * Computes the gradients with respect to hidden states, weights and bias from a loss's gradients at {@link
- * headLogProbs}. Recomputes the logits in blocks of rows. New arrays.
+ * Computes the gradients with respect to hidden states, weights and bias from a loss's gradients at
+ * {@link headLogProbs}. Recomputes the logits in blocks of rows. New arrays.
  *
  * @throws {FulmarError} Those of {@link headLogProbs}; `SHAPE_MISMATCH` and `NON_FINITE` for gradients that are not `[N]` numbers.
  *

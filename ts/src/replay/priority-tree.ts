@@ -9,8 +9,8 @@ import { type RawPriorityTree, raw } from '../native/index.js'
  * and `MinSegmentTree`.
  *
  * Leaves are rounded to f32 and their masses to integers of a unit, so sums are exact in any order of updates
- * and a row of mass 0 is never found. An update or a search costs O(log capacity) per row, {@link
- * PriorityTree.max} O(1).
+ * and a row of mass 0 is never found. An update or a search costs O(log capacity) per row,
+ * {@link PriorityTree.max} O(1).
  *
  * @throws {FulmarError} `OUT_OF_RANGE` or `LIMIT_EXCEEDED` for an invalid `capacity` of a buffer.
  *

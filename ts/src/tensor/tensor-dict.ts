@@ -474,8 +474,8 @@ export class TensorDict {
   }
 
   /**
-   * Converts every tensor, and the values of every ragged one, to another element type or device, as {@link
-   * Tensor.to} does.
+   * Converts every tensor, and the values of every ragged one, to another element type or device, as
+   * {@link Tensor.to} does.
    * @throws {FulmarError} Those of {@link Tensor.to}, with the key.
    */
   to(target: Dtype | PlacedDevice): TensorDict {
@@ -673,8 +673,8 @@ export class TensorDict {
 
   /**
    * Tiles the batch, one count for each dimension. Copies.
-   * @throws {FulmarError} As {@link
-   * TensorDict.expand}.
+   * @throws {FulmarError} As
+   * {@link TensorDict.expand}.
    */
   repeat(counts: readonly number[]): TensorDict {
     return this.#operated({ op: 'repeat', counts })
@@ -682,8 +682,8 @@ export class TensorDict {
 
   /**
    * Repeats each part of dimension `dim` `count` times in a row. Copies.
-   * @throws {FulmarError} As {@link
-   * TensorDict.expand}.
+   * @throws {FulmarError} As
+   * {@link TensorDict.expand}.
    */
   repeatInterleave(count: number, dim = 0): TensorDict {
     return this.#operated({ op: 'repeatInterleave', count, dim })

@@ -119,8 +119,8 @@ function checkName(name: string): void {
 }
 
 /**
- * Reads a checkpoint of {@link saveCheckpoint}: weights, adapter, version and state, bit for bit. {@link
- * Decoder.fromFolder} reads models of other programs. Every file is verified against the manifest; pipes and
+ * Reads a checkpoint of {@link saveCheckpoint}: weights, adapter, version and state, bit for bit.
+ * `Decoder.fromFolder` reads models of other programs. Every file is verified against the manifest; pipes and
  * devices are never opened.
  *
  * @throws {FulmarError} `IO` if a file cannot be read or there is no manifest; `CORRUPT` if one is missing,

@@ -65,8 +65,8 @@ export class TemplateTransform {
 
   /**
    * Returns a dictionary with the text of its conversations.
-   * @throws {FulmarError} `UNKNOWN_NAME` without conversations; as {@link History.fromChats} and {@link
-   * History.applyChatTemplate}.
+   * @throws {FulmarError} `UNKNOWN_NAME` without conversations; as {@link History.fromChats} and
+   * {@link History.applyChatTemplate}.
    */
   forward(dict: TensorDict): TensorDict {
     const { inKey = ['history', 'prompt'], outKey = ['text', 'prompt'], ...rest } = this.#options

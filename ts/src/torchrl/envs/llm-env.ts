@@ -54,8 +54,8 @@ const KEYS = [
 ]
 
 /**
- * Text or ids that grow by each response, for ports of TorchRL's older programs; new ones use {@link
- * ChatEnv}, which has roles.
+ * Text or ids that grow by each response, for ports of TorchRL's older programs; new ones use
+ * {@link ChatEnv}, which has roles.
  *
  * @example
  * ```ts
