@@ -1,4 +1,4 @@
-"""Writes the tables of `ts/src/reward/`: n-grams of languages and what Punkt learnt of English sentences.
+"""Writes the tables of `ts/src/reward/ifeval/`: n-grams of languages and what Punkt learnt of English sentences.
 
 Run by hand, with the unpacked source distribution of langdetect 1.0.9 (Apache-2.0, Cybozu Labs) and the unpacked crate punkt
 1.0.5 (Apache-2.0 or MIT), whose `english.json` is the model of NLTK:
@@ -13,7 +13,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-ROOM = Path(__file__).parent.parent / "ts/src/reward"
+ROOM = Path(__file__).parent.parent / "ts/src/reward/ifeval"
 DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 # What langdetect adds to each probability: alpha / BASE_FREQ.
 FLOOR = 0.5 / 10000
