@@ -97,7 +97,7 @@ async function stageMain(platforms) {
   return folder
 }
 
-/** The edge package: what `dist/edge.js` imports, with the targets of the condition `fulmar-edge`. */
+/** The edge package: what `dist/edge.js` imports, with the targets of the condition `fulmar-edge`, and rewards, which need no core. */
 function stageEdge() {
   const whole = readJson(join(root, 'package.json'))
   const folder = join(STAGE, 'fulmar-edge')
@@ -106,7 +106,10 @@ function stageEdge() {
   const imports = Object.fromEntries(names.map((name) => [name, underEdge(whole.imports[name])]))
   // Nothing here speaks HTTP, and the client of Node would be a dependency.
   imports['#http'] = whole.imports['#http'].default
-  const started = targetsOf([entry, imports]).filter(
+  const rewards = Object.fromEntries(
+    ['./reward', './reward/ifeval'].map((name) => [name, whole.exports[name]]),
+  )
+  const started = targetsOf([entry, rewards, imports]).filter(
     (path) => path.endsWith('.js') && path.startsWith('./dist/'),
   )
   for (const path of reachable(started)) {
@@ -118,7 +121,7 @@ function stageEdge() {
   const { version, license, repository, type, engines, sideEffects } = whole
   const description =
     'Fulmar for pages and edge workers: tokenizers, chat renderers, ledgers and losses in 1 MB of WebAssembly.'
-  const exports = { '.': entry, './package.json': './package.json' }
+  const exports = { '.': entry, ...rewards, './package.json': './package.json' }
   const shared = { version, description, license, repository, type, engines, sideEffects }
   writeManifest(folder, {
     name: 'fulmar-edge',

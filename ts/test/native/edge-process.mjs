@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs'
 import * as main from 'fulmar'
 import * as chat from 'fulmar/chat'
 import * as objective from 'fulmar/objective'
+import { extractBoxed } from 'fulmar/reward'
 import * as tokenizer from 'fulmar/tokenizer'
 
 const fulmar = { ...main, ...chat, ...objective, ...tokenizer }
@@ -121,6 +122,7 @@ const answers = {
   renderings: renderings(),
   numbers: attempt(numbers),
   ledger: attempt(ledger),
+  rewards: attempt(() => extractBoxed('So \\boxed{42}.')),
 }
 process.stdout.write(
   JSON.stringify({ answers, other, absent, main: Object.keys(main), names: Object.keys(fulmar) }),

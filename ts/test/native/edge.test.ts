@@ -19,6 +19,7 @@ describe('the edge module', () => {
   it('answers as the addon does, to the last bit', () => {
     expect(edge.answers).toEqual(whole.answers)
     expect(edge.answers.renderings.filter(Array.isArray).length).toBe(12)
+    expect(edge.answers.rewards).toBe('42')
     expect(edge.answers.numbers).toMatchObject({ loss: expect.any(Number), draws: { length: 8 } })
     expect(edge.answers.ledger).toEqual([
       [
