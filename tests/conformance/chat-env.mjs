@@ -285,7 +285,7 @@ const SIMPLE_TOOLS = [
   python('none', [], true, () => null),
 ]
 const JSON_RESULTS = 'results are JSON, not what Python prints'
-const OUR_WORDS = "why arguments are no JSON is said in our words, not those of Python's parser"
+const OUR_WORDS = "the error for arguments that are not JSON is that of our parser, not of Python's"
 const PARSE = 'Failed to parse tool arguments: '
 
 async function simpleTool(row) {

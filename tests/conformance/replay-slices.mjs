@@ -418,7 +418,7 @@ function ofConstruction({ sampler, error }) {
   const made = attempt(() => bufferOf(new SliceSampler(optionsOf({ sampler })), 10))
   if (stepKey === null && sampler.fragmented === true) {
     return decided(
-      'steps are counted at step_count where nothing else is said',
+      'steps are counted at step_count by default',
       error ? made.error?.message : 'the original fails',
     )
   }

@@ -21,7 +21,7 @@ import {
 import { IfEvalScorer, ifEvalCheck } from 'fulmar/reward/ifeval'
 import { decided } from './loss-rows.mjs'
 
-const OPERATORS = 'countdown knows + - * / alone, no powers and no whole division'
+const OPERATORS = 'countdown accepts + - * / alone, no powers and no whole division'
 
 const KINDS = {
   gsm8k_normalize: ({ input, output }) => same(normalizeGsm8kAnswer(input), output),

@@ -306,7 +306,8 @@ function ofCardinality(spec, { ok }, build) {
   if (got.value === 1n && ok === 0 && build.cls === 'Composite')
     return decided('an empty dictionary has one value')
   if (got.value !== undefined) return same(got.value === BigInt(ok?.d?.[0] ?? ok ?? -1), got.value)
-  if (ok === undefined) return decided('an endless spec has no number of values, which is no error')
+  if (ok === undefined)
+    return decided('the number of values of an unbounded spec is undefined, without an error')
   return same(Number(ok?.d?.[0] ?? ok) === Number.POSITIVE_INFINITY, got.value)
 }
 

@@ -404,7 +404,7 @@ const RULES = [
     },
   },
   {
-    name: 'a batch size that is counted anew is never longer than it was told',
+    name: 'a batch size that is counted anew has at most the asked length',
     applies: ({ topic, input, args }) => topic === 'auto_batch_size_' && args.n < input.$td.length,
     theirs: (row) =>
       isItself(row) ?? differenceOf(wanted(row.input_after), wanted(resized(row.input, row.args.n))),

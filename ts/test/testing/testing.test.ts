@@ -179,7 +179,7 @@ describe('checkSampler', () => {
       { sample: (length: number) => ({ rows: [length] }) },
       'what sample gives: row must be <',
     ],
-    ['draws nothing', { sample: () => ({ rows: [] }) }, 'a row at least'],
+    ['draws nothing', { sample: () => ({ rows: [] }) }, 'at least one row'],
     ['forgets its state', { restore: () => {} }, 'the same rows from the same state'],
     [
       'throws',
