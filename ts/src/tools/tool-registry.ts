@@ -152,14 +152,21 @@ function checkTool(tool: Tool): void {
     )
   }
   const wrong = Object.entries({
-    'description must be a text': typeof description === 'string',
-    'parameters must be a schema':
+    'description must be a text': [typeof description === 'string', description],
+    'parameters must be a schema': [
       typeof parameters === 'object' && parameters !== null && !Array.isArray(parameters),
-    'schema must be of Standard Schema':
+      parameters,
+    ],
+    'schema must be of Standard Schema': [
       schema === undefined || typeof schema['~standard']?.validate === 'function',
-    'run must be a function': typeof run === 'function',
-  }).find(([, isRight]) => !isRight)
-  if (wrong) throw new FulmarError('MALFORMED', `tool ${name}: ${wrong[0]}: got another type`)
+      schema,
+    ],
+    'run must be a function': [typeof run === 'function', run],
+  }).find(([, [isRight]]) => !isRight)
+  if (wrong) {
+    const [rule, [, value]] = wrong
+    throw new FulmarError('MALFORMED', `${rule} in the tool ${name}: got ${describeValue(value)}`)
+  }
 }
 
 /** Returns the check of a tool's arguments; its schema is read once. */

@@ -4,7 +4,7 @@
  */
 
 import type { Renderer } from '../chat/index.js'
-import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import { checkKnownKeys, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
 import { DPOLoss, type Objective, type PreferenceBatch } from '../objective/index.js'
 import { readRows } from '../task/index.js'
@@ -23,6 +23,7 @@ import {
   messagesOf,
   nextBatch,
   type PreferencePair,
+  pairMessages,
   type RowTokens,
   type RowTrainingOptions,
   rowsOf,
@@ -174,15 +175,11 @@ export async function readPairs(path: string): Promise<PreferencePair[]> {
  * @throws {FulmarError} `MALFORMED` or `EMPTY`.
  */
 function pairTokens(renderer: Renderer, pair: PreferencePair, row: number): readonly RowTokens[] {
-  if (typeof pair !== 'object' || pair === null) {
-    const detail = `pair ${row} of the batch must be { prompt, chosen, rejected }: got ${describeValue(pair)}`
-    throw new FulmarError('MALFORMED', detail)
-  }
-  const prompt = messagesOf(`prompt of pair ${row} of the batch`, pair.prompt, 'user')
+  const { prompt, ...answers } = pairMessages(pair, row)
   return (['chosen', 'rejected'] as const).map((name) => {
-    const place = `${name} of pair ${row} of the batch`
-    const tokens = completionTokens(renderer, prompt, messagesOf(place, pair[name], 'assistant'))
+    const tokens = completionTokens(renderer, prompt, answers[name])
     if (tokens.mask.includes(1)) return tokens
+    const place = `${name} of pair ${row} of the batch`
     throw new FulmarError(
       'EMPTY',
       `${place} must hold an assistant's message to train: it has no assistant token`,

@@ -7,7 +7,7 @@
  */
 
 import type { Renderer } from '../chat/index.js'
-import { checkGiven, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
 import { BradleyTerryLoss, type RewardLossResult, type RewardPairs } from '../objective/index.js'
 import { readPairs } from './dpo.js'
@@ -24,8 +24,8 @@ import {
   batchOf,
   checkCounts,
   conversationTokens,
-  messagesOf,
   type PreferencePair,
+  pairMessages,
   type RowTrainingOptions,
   rowsOf,
 } from './training-rows.js'
@@ -194,13 +194,6 @@ async function* train(
 
 /** The chosen conversation, then the rejected one. @throws {FulmarError} `MALFORMED`. */
 function pairTokens(renderer: Renderer, pair: PreferencePair, row: number) {
-  if (typeof pair !== 'object' || pair === null) {
-    const detail = `pair ${row} of the batch must be { prompt, chosen, rejected }: got ${describeValue(pair)}`
-    throw new FulmarError('MALFORMED', detail)
-  }
-  const prompt = messagesOf(`prompt of pair ${row} of the batch`, pair.prompt, 'user')
-  return (['chosen', 'rejected'] as const).map((name) => {
-    const answer = messagesOf(`${name} of pair ${row} of the batch`, pair[name], 'assistant')
-    return conversationTokens(renderer, [...prompt, ...answer])
-  })
+  const { prompt, chosen, rejected } = pairMessages(pair, row)
+  return [chosen, rejected].map((answer) => conversationTokens(renderer, [...prompt, ...answer]))
 }

@@ -173,6 +173,19 @@ export function messagesOf(place: string, said: unknown, role: 'user' | 'assista
   )
 }
 
+/** Returns the messages of a pair. @throws {FulmarError} `MALFORMED` for a pair of another form; `row` is its place in the batch. */
+export function pairMessages(pair: PreferencePair, row: number) {
+  if (typeof pair !== 'object' || pair === null) {
+    const detail = `pair ${row} of the batch must be { prompt, chosen, rejected }: got ${describeValue(pair)}`
+    throw new FulmarError('MALFORMED', detail)
+  }
+  return {
+    prompt: messagesOf(`prompt of pair ${row} of the batch`, pair.prompt, 'user'),
+    chosen: messagesOf(`chosen of pair ${row} of the batch`, pair.chosen, 'assistant'),
+    rejected: messagesOf(`rejected of pair ${row} of the batch`, pair.rejected, 'assistant'),
+  }
+}
+
 /** Returns true if a value has the form of a message; the renderer checks the rest. */
 export function isMessage(value: unknown): value is Message {
   return typeof value === 'object' && value !== null && 'role' in value && typeof value.role === 'string'

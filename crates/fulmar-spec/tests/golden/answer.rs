@@ -34,7 +34,9 @@ pub(crate) fn answer(spec: &mut TensorSpec, name: &str, op: &Value, build: &Valu
             (Ok(_), Some(_)) if has_binary(build) => Decided("Binary has 2^n values"),
             (Ok(Some(1)), Some(want)) if *want == 0 => Decided("an empty dictionary has one value"),
             (Ok(None), Some(want)) if want == "Infinity" => Same,
-            (Ok(None), None) => Decided("an infinite spec has no number of values, which is no error"),
+            (Ok(None), None) => {
+                Decided("the number of values of an unbounded spec is undefined, without an error")
+            }
             (Ok(Some(got)), Some(want)) => {
                 let want = want.as_u64().or_else(|| want["d"][0].as_u64());
                 if want.map(u128::from) == Some(got) { Same } else { Wrong(format!("{got}")) }
