@@ -41,9 +41,10 @@ const snake = (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCas
 
 test('docs/README.md lists every page', () => {
   const index = read('docs/README.md')
-  const pages = readdirSync(new URL('docs/', root)).filter(
-    (file) => file.endsWith('.md') && file !== 'README.md',
+  const pages = readdirSync(new URL('docs/', root), { recursive: true, encoding: 'utf8' }).filter(
+    (file) => file.endsWith('.md') && !file.endsWith('README.md'),
   )
+  assert.ok(pages.some((page) => page.startsWith('guides/')))
   assert.deepEqual(
     pages.filter((page) => !index.includes(`(${page})`)),
     [],
@@ -67,3 +68,39 @@ test('the glossary is in the order of the alphabet and explains no word twice', 
   const sorted = [...new Set(words)].sort((a, b) => a.localeCompare(b, 'en'))
   assert.deepEqual(words, sorted)
 })
+
+test('links of the pages lead to files and headings that exist', () => {
+  const inDocs = readdirSync(new URL('docs/', root), { recursive: true, encoding: 'utf8' })
+  const pages = ['README.md', 'examples/README.md', ...inDocs.map((file) => `docs/${file}`)]
+  const links = pages
+    .filter((page) => page.endsWith('.md'))
+    .flatMap((page) =>
+      [...read(page).matchAll(/\]\((?!https?:)([^)\s#]*)(?:#([^)\s]+))?\)/g)].map(
+        ([link, path, heading]) => ({
+          place: `${page}: ${link}`,
+          target: path === '' ? new URL(page, root) : new URL(path, new URL(page, root)),
+          heading,
+        }),
+      ),
+    )
+  assert.ok(links.length > 150)
+  const broken = links.filter(
+    ({ target, heading }) =>
+      !existsSync(target) ||
+      (heading !== undefined && !headings(readFileSync(target, 'utf8')).includes(heading)),
+  )
+  assert.deepEqual(
+    broken.map(({ place }) => place),
+    [],
+  )
+})
+
+/** The anchors of a page, as GitHub makes them. */
+function headings(page) {
+  return [...page.matchAll(/^#+ (.+)$/gm)].map(([, title]) =>
+    title
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N}\s_-]/gu, '')
+      .replaceAll(' ', '-'),
+  )
+}
