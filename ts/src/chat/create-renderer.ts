@@ -3,7 +3,7 @@
 import { call, checkKnownKeys, checkTypedArray, Handle } from '../core/index.js'
 import { type RawRenderer, raw } from '../native/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
-import type { Message } from './message.js'
+import { checkContentPlace, type Message } from './message.js'
 import { withMessages } from './packed-messages.js'
 import { fromWords } from './rendered-words.js'
 import type {
@@ -80,6 +80,11 @@ class NativeRenderer implements DisposableRenderer {
   readonly reason: string
   readonly stopIds: readonly number[]
 
+  /** A template of the caller's own may read any key; a family reads the keys of {@link Message}. */
+  get #check(): typeof checkContentPlace | undefined {
+    return this.name === 'opaque' ? undefined : checkContentPlace
+  }
+
   constructor(tokenizer: NativeTokenizer, config: RendererConfig) {
     const make = () => tokenizer.withNative((native) => new raw.Renderer(native, configText(config)))
     this.#native = new Handle('Renderer', make)
@@ -92,14 +97,18 @@ class NativeRenderer implements DisposableRenderer {
   render(messages: JsonList<Message>, options: RenderOptions = {}): Rendered {
     const asked = toOptionsText(options)
     return this.#native.call((native) =>
-      withMessages(messages, (list, contents) => fromWords(native.render(list, contents, asked)).rendered),
+      withMessages(
+        messages,
+        (list, contents) => fromWords(native.render(list, contents, asked)).rendered,
+        this.#check,
+      ),
     )
   }
 
   renderText(messages: JsonList<Message>, options: RenderOptions = {}): string {
     const asked = toOptionsText(options)
     return this.#native.call((native) =>
-      withMessages(messages, (list, contents) => native.renderText(list, contents, asked)),
+      withMessages(messages, (list, contents) => native.renderText(list, contents, asked), this.#check),
     )
   }
 
@@ -114,8 +123,10 @@ class NativeRenderer implements DisposableRenderer {
     checkKnownKeys('options', options, ['tools'])
     const tools = toText(options.tools ?? [])
     const bridge = this.#native.call((native) =>
-      withMessages(newMessages, (list, contents) =>
-        native.bridge(previousPromptIds, previousCompletionIds, list, contents, tools),
+      withMessages(
+        newMessages,
+        (list, contents) => native.bridge(previousPromptIds, previousCompletionIds, list, contents, tools),
+        this.#check,
       ),
     )
     if (typeof bridge === 'string') return { ok: false, reason: bridge as BridgeRefusal }

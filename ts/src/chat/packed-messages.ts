@@ -16,13 +16,14 @@ let scratch = NONE
 /**
  * Lets `body` read `messages`: a JSON list in which a text is the role of a plain message, and their contents as UTF-8
  * with a NUL behind each. What that form cannot hold, and what is refused in it, is read as ordinary JSON, which says
- * exactly what is wrong.
+ * exactly what is wrong. `check` gets each message that has more than a role and a text.
  */
 export function withMessages<R>(
   messages: JsonList<Message>,
   body: (list: string, contents: Uint8Array | undefined) => R,
+  check?: (message: Message, index: number) => void,
 ): R {
-  const packed = typeof messages === 'string' ? undefined : pack(messages)
+  const packed = typeof messages === 'string' ? undefined : pack(messages, check)
   if (packed !== undefined) {
     try {
       return body(packed.list, encode(packed.contents))
@@ -65,15 +66,17 @@ const HALF = /\p{Surrogate}/u
 /** `undefined` for what is no list of objects, or has nothing to gain. */
 function pack(
   messages: readonly Message[],
+  check?: (message: Message, index: number) => void,
 ): { readonly list: string; readonly contents: string } | undefined {
   if (!Array.isArray(messages)) return undefined
   let [list, contents] = ['', '']
-  for (const message of messages as readonly (Message | null)[]) {
+  for (const [index, message] of (messages as readonly (Message | null)[]).entries()) {
     if (typeof message !== 'object' || message === null) return undefined
     if (isPlain(message)) {
       list += `${list === '' ? '[' : ','}${JSON.stringify(message.role)}`
       contents += `${message.content}\0`
     } else {
+      check?.(message, index)
       const whole = call(() => String(JSON.stringify(message)))
       list += `${list === '' ? '[' : ','}${whole}`
     }

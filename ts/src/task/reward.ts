@@ -33,7 +33,8 @@ export interface RewardOptions {
 /**
  * Constructs a reward function: `score` returns a finite number, `true` for 1 and `false` for 0, or `{
  * unscored: reason }`. May be asynchronous, such as a judge; if it throws, the rollout is unscored and the
- * run continues.
+ * run continues. The type of `sample` is any row; `reward<Row>(...)` checks the keys that `score` reads, and
+ * `defineTask` then accepts the reward for such rows only.
  *
  * @throws {FulmarError} `MALFORMED` for a name that is not a text or a score that is not a function; `OUT_OF_RANGE` for a negative or
  * non-finite weight; `UNKNOWN_NAME` for an unknown option.

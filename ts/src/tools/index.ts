@@ -3,6 +3,7 @@
 export { JSONCallParser } from './json-call-parser.js'
 export {
   type ArgumentsOf,
+  type NamedValue,
   type ObjectSchema,
   type SchemaObject,
   type SchemaValue,

@@ -45,7 +45,7 @@ export type StandardResult<Output = unknown> =
  * assert.deepEqual(new ToolRegistry([add]).names, ['add'])
  * ```
  */
-export interface Tool<Args = ToolArguments> {
+export interface Tool<Args = Readonly<Record<string, unknown>>> {
   /** Name for calls: at most 64 letters, digits, `_`, `.` and `-`. */
   readonly name: string
   /** Description for the policy. */

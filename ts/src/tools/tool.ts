@@ -12,26 +12,43 @@ export interface ObjectSchema {
 }
 
 /**
- * Type of the values that a JSON Schema allows, as far as `type`, `enum`, `const`, `properties`, `required`
- * and `items` determine it; else `unknown`.
+ * Type of the values that a JSON Schema allows, as far as `type`, `enum`, `const`, `anyOf`, `oneOf`, `properties`,
+ * `required`, `additionalProperties` and `items` determine it; else `unknown`.
  */
 export type SchemaValue<Schema> = Schema extends { readonly const: infer Value }
   ? Value
   : Schema extends { readonly enum: readonly (infer Value)[] }
     ? Value
-    : Schema extends { readonly type: 'string' }
-      ? string
-      : Schema extends { readonly type: 'number' | 'integer' }
-        ? number
-        : Schema extends { readonly type: 'boolean' }
-          ? boolean
-          : Schema extends { readonly type: 'null' }
-            ? null
-            : Schema extends { readonly type: 'array'; readonly items: infer Items }
-              ? readonly SchemaValue<Items>[]
-              : Schema extends { readonly type: 'object'; readonly properties: infer Properties }
-                ? SchemaObject<Properties, Schema>
-                : unknown
+    : Schema extends { readonly anyOf: readonly (infer Choice)[] }
+      ? SchemaValue<Choice>
+      : Schema extends { readonly oneOf: readonly (infer Choice)[] }
+        ? SchemaValue<Choice>
+        : Schema extends { readonly type: readonly (infer Name)[] }
+          ? NamedValue<Name, Schema>
+          : Schema extends { readonly type: infer Name }
+            ? NamedValue<Name, Schema>
+            : unknown
+
+/** Type of the values of a schema whose `type` is `Name`, or one of `Name` if it is a union. */
+export type NamedValue<Name, Schema> = Name extends 'string'
+  ? string
+  : Name extends 'number' | 'integer'
+    ? number
+    : Name extends 'boolean'
+      ? boolean
+      : Name extends 'null'
+        ? null
+        : Name extends 'array'
+          ? Schema extends { readonly items: infer Items }
+            ? readonly SchemaValue<Items>[]
+            : readonly unknown[]
+          : Name extends 'object'
+            ? Schema extends { readonly properties: infer Properties }
+              ? SchemaObject<Properties, Schema>
+              : Schema extends { readonly additionalProperties: infer Value extends object }
+                ? Readonly<Record<string, SchemaValue<Value>>>
+                : Readonly<Record<string, unknown>>
+            : unknown
 
 /** Type of an object with these properties; those in `required` are not optional. */
 export type SchemaObject<Properties, Schema> = Schema extends {
@@ -96,7 +113,7 @@ export interface ToolOptions<Schema extends ObjectSchema | StandardSchema> {
  */
 export function tool<const Schema extends ObjectSchema | StandardSchema>(
   options: ToolOptions<Schema>,
-): Tool<ArgumentsOf<Schema>> {
+): Tool<ArgumentsOf<Schema> & Readonly<Record<string, unknown>>> {
   checkKnownKeys(
     'tool',
     options,

@@ -47,6 +47,28 @@ describe('defineTask', () => {
     expectTypeOf(task.makeDataset('train').next()).toEqualTypeOf<{ country: string; capital: string }>()
   })
 
+  it('takes messages as openai types them, and rewards of its rows alone', () => {
+    interface UserMessage {
+      role: 'user'
+      content: string | { type: 'text'; text: string }[]
+      name?: string
+    }
+    const chats: { messages: UserMessage[]; gold: string }[] = [
+      { messages: [{ role: 'user', content: 'Capital of Norway?' }], gold: 'Oslo' },
+    ]
+    type Chat = (typeof chats)[number]
+    const golden = reward<Chat>('golden', ({ text, sample }) => text === sample.gold)
+    const task = defineTask({ rows: chats, prompt: (row) => row.messages, rewards: [golden] })
+    expect(task.makeDataset('train').next()).toBe(chats[0])
+    // @ts-expect-error a row has no such key
+    reward<Chat>('typo', ({ text, sample }) => text === sample.golden)
+    // @ts-expect-error these rows have neither messages nor gold
+    const other = () => defineTask({ rows, prompt, rewards: [golden] })
+    // @ts-expect-error a row has no such key
+    const asked = () => defineTask({ rows, prompt: (row) => row.city, rewards: [exact] })
+    expectTypeOf([other, asked]).toBeArray()
+  })
+
   it('asks the prompt behind the system prompt, and ends with the answer', async () => {
     const env = defineTask({ rows, prompt, rewards: [exact], systemPrompt: 'Be short.' }).makeEnv(
       rows[0] as never,

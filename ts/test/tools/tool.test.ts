@@ -75,6 +75,51 @@ describe('tool', () => {
     expectTypeOf([add]).toExtend<readonly Tool[]>()
   })
 
+  it('reads unions, choices and open objects of a schema', () => {
+    const ask = tool({
+      name: 'ask',
+      schema: {
+        type: 'object',
+        properties: {
+          unit: { type: ['string', 'null'] },
+          at: { anyOf: [{ type: 'number' }, { const: 'now' }] },
+          counts: { type: 'object', additionalProperties: { type: 'integer' } },
+          rest: {},
+        },
+        required: ['unit', 'at', 'counts', 'rest'],
+      },
+      run: ({ unit, at, counts, rest }) => {
+        expectTypeOf(unit).toEqualTypeOf<string | null>()
+        expectTypeOf(at).toEqualTypeOf<number | 'now'>()
+        expectTypeOf(counts).toEqualTypeOf<Readonly<Record<string, number>>>()
+        expectTypeOf(rest).toBeUnknown()
+        return null
+      },
+    })
+    expectTypeOf([ask]).toExtend<readonly Tool[]>()
+    const wrong = () =>
+      // @ts-expect-error a number is no unit
+      ask.run({ unit: 7, at: 1, counts: {}, rest: 0 }, { messages: [], signal: new AbortController().signal })
+    expectTypeOf(wrong).toBeFunction()
+  })
+
+  it('is taken with arguments that are no JSON, such as a date that a validator makes', async () => {
+    interface Moment {
+      readonly when: Date
+    }
+    const validator: StandardSchema<Moment> = {
+      '~standard': {
+        version: 1,
+        vendor: 'mine',
+        validate: (value) => ({ value: { when: new Date((value as { when: string }).when) } }),
+      },
+    }
+    const year = tool({ name: 'year', schema: validator, run: ({ when }) => when.getUTCFullYear() })
+    const runner = new ToolRunner({ tools: [year] })
+    const calls = [{ tool: 'year', args: { when: '2026-01-02T00:00:00Z' }, tag: null }]
+    expect((await runner.run(calls, { messages: [] }))[0]).toMatchObject({ ok: true, value: 2026 })
+  })
+
   it('refuses at once what is no tool', () => {
     const run = () => 0
     expect(() => tool({ name: 'no spaces', schema, run })).toThrow(failing('MALFORMED', /tool\.name/))

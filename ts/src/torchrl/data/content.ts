@@ -1,6 +1,5 @@
 /** One typed piece of a message's content. */
 
-import type { ContentPart } from '../../chat/message.js'
 import { call } from '../../core/index.js'
 import { raw } from '../../native/index.js'
 
@@ -44,7 +43,7 @@ export interface ContentFields {
  * ])
  * ```
  */
-export class ContentBase implements ContentPart {
+export class ContentBase {
   /** Type of the piece. */
   readonly type!: ContentFields['type']
   readonly [key: string]: unknown

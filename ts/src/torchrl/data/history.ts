@@ -234,7 +234,8 @@ export class History implements Iterable<Message> {
   /** The reasoning of each message, `null` where it has none. */
   get reasoning(): Nested<string | null> {
     const names = ['reasoning_content', 'thinking', 'reasoning']
-    const of = (message: Message) => names.map((name) => message[name]).find((value) => value != null) ?? null
+    const of = (message: Readonly<Record<string, unknown>>) =>
+      names.map((name) => message[name]).find((value) => value != null) ?? null
     return mapped(this.#read(), of) as Nested<string | null>
   }
 
@@ -245,7 +246,7 @@ export class History implements Iterable<Message> {
 
   /** The field `key` of each message, `null` where a message has none. */
   column(key: string): Nested<unknown> {
-    return mapped(this.#read(), (message) => message[key] ?? null)
+    return mapped(this.#read(), (message: Readonly<Record<string, unknown>>) => message[key] ?? null)
   }
 
   /** The dictionaries, made once; the lists cannot be changed. */

@@ -41,7 +41,7 @@ Tool add (call 3) [tag: T] succeeded:
   it('gives a tool the conversation only where it asks', async () => {
     const ask = {
       name: 'ask',
-      run: (_: unknown, { messages }: { messages: readonly { content: unknown }[] }) => messages.length,
+      run: (_: unknown, { messages }: { messages: readonly { content?: unknown }[] }) => messages.length,
     }
     const [answers] = await answersTo(
       new ExecuteToolsInOrder({ tools: [ask, echo] }),
