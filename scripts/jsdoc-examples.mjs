@@ -3,7 +3,7 @@
  *
  * An example is a fence ```ts after `@example` in a JSDoc of `ts/src`, or any fence ```ts of README.md and docs/*.md.
  * Each becomes a module of its own below build/jsdoc, is type-checked, and is run against the built package on each
- * backend that is asked for (native if none is). A fence ```ts no-run is type-checked only.
+ * backend that is asked for (native if none is). A fence ```ts no-run is type-checked only; ```ts native needs the addon.
  */
 
 import { fork } from 'node:child_process'
@@ -35,7 +35,10 @@ asProgram(async () => {
   let numPassed = compiled.filter((example) => !example.runs).length
   for (const backend of backends) {
     const ready = compiled.filter((example) => example.runs)
-    const failed = await runAll(ready, backend)
+    const failed = await runAll(
+      ready.filter(({ isNative }) => !isNative || backend === 'native'),
+      backend,
+    )
     numPassed += ready.length - failed.length
     failures.push(...failed)
   }
@@ -96,7 +99,8 @@ function fences(text, before) {
   const found = []
   for (const fence of text.matchAll(/^```ts(.*)\n([\s\S]*?)^```$/gm)) {
     const line = before + text.slice(0, fence.index).split('\n').length + 1
-    found.push({ line, runs: !fence[1].includes('no-run'), code: fence[2] })
+    const [, info, code] = fence
+    found.push({ line, runs: !info.includes('no-run'), isNative: info.includes('native'), code })
   }
   return found
 }
