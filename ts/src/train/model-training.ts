@@ -15,7 +15,7 @@ export interface ModelTrainingOptions {
   /** Model to train: see `loadModel` and `createModel`. The caller disposes it. */
   readonly model: Model
   /**
-   * Adds an adapter of this shape and trains only that.
+   * Adds an adapter of this shape and trains only that; not for a model that has one.
    * @default all weights are trained, or the adapter that the model has
    */
   readonly lora?: AdapterOptions
@@ -102,16 +102,24 @@ export function isOfModel(options: unknown): options is ModelTrainingOptions {
 
 /**
  * @internal Checks at once what would otherwise fail later in the recipe.
- * @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME`.
+ * @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME`; `INCOMPATIBLE` for `lora` if the model has an adapter.
  */
 export function checkModelTraining({ model, lora, optimizer = {} }: ModelTrainingOptions): void {
   if (!(model instanceof Model)) {
     const detail = `options.model must be a Model, as loadModel gives it: got ${describeValue(model)}`
     throw new FulmarError('MALFORMED', detail)
   }
-  if (lora !== undefined) loraConfig(lora)
+  if (lora !== undefined) checkAdapter(model, lora)
   const known = ADAMW_KEYS.filter((key) => key !== 'learningRate')
   checkKnownKeys('options.optimizer', optimizer, known)
+}
+
+function checkAdapter({ decoder }: Model, lora: AdapterOptions): void {
+  loraConfig(lora)
+  if (!decoder.hasAdapter) return
+  const rule = 'options.lora must be left out for a model with an adapter, which is trained further'
+  const remedy = "for a new one, first save the model with { adapter: 'merged' } and load it again"
+  throw new FulmarError('INCOMPATIBLE', `${rule}: got a rank of ${lora.rank ?? 8}; ${remedy}`)
 }
 
 /** @internal Runs a recipe with an optimizer of the model's weights, or of the adapter that it adds. */
