@@ -31,8 +31,8 @@ export interface DisposableRenderer extends Renderer {
 }
 
 /**
- * The renderer of a family over a tokenizer that has the family's special tokens. It says which one it is (`name`) and why
- * (`reason`).
+ * Creates the renderer of a family over a tokenizer that has the family's special tokens. Its `name` and `reason` are the
+ * family and why it was chosen.
  *
  * @throws {FulmarError} `INCOMPATIBLE` if `tokenizer` lacks a special token of the family, for knobs that contradict each
  * other, and for `auto` if there is neither a known model nor a chat template or the two are of different families;

@@ -27,7 +27,7 @@ export interface MaskOptions {
   readonly allowEmpty?: boolean
 }
 
-/** The parts of an assistant's turns that a mask holds; what is absent is as the preset says. */
+/** Parts of an assistant's turns that a mask includes; absent keys are those of the preset. */
 export interface MaskParts {
   /** The token that ends a turn. */
   readonly endOfTurn?: boolean

@@ -14,9 +14,9 @@ const NONE = new Uint8Array()
 let scratch = NONE
 
 /**
- * Lets `body` read `messages`: a JSON list in which a text is the role of a plain message, and their contents as UTF-8
- * with a NUL behind each. What that form cannot hold, and what is refused in it, is read as ordinary JSON, which says
- * exactly what is wrong. `check` gets each message that has more than a role and a text.
+ * Calls `body` with `messages` in a packed form: a JSON list in which a text is the role of a plain message, and the
+ * contents of those as UTF-8, each followed by a NUL. Messages that this form cannot hold, or that are refused in it, are
+ * passed as ordinary JSON, whose errors are exact. `check` gets each message that has more than a role and a text.
  */
 export function withMessages<R>(
   messages: JsonList<Message>,

@@ -323,7 +323,7 @@ export interface AttributedTokens {
  * Encodes segments in one pass, so that tokens merge across borders as they do in a template's text. A token belongs to
  * the segment of its first character.
  *
- * @throws {FulmarError} what {@link TokenizerLike.encode} says.
+ * @throws {FulmarError} As {@link TokenizerLike.encode}.
  *
  * @example
  * ```ts

@@ -183,11 +183,11 @@ export interface MinimaxM2Config {
 }
 
 /**
- * Any chat template. What messages said and which turns are the assistant's is found by rendering with marks and by the
- * template's `generation` blocks; a turn that cannot be found is context of origin `env`. A bridge is refused
- * (`opaque_template`) where the template would change what stands. What messages and tools say never becomes a special
- * token; where a template decides by what they say, so that this cannot be promised, texts that spell one are refused
- * (`INCOMPATIBLE`). So are tools, calls and answers of tools that the template leaves out.
+ * Any chat template. Contents of messages and turns of the assistant are found by rendering with marks and by the
+ * template's `generation` blocks; a turn that is not found is context of origin `env`. A bridge is refused
+ * (`opaque_template`) if the template would change earlier text. Text of messages and tools never becomes a special token;
+ * where a template branches on that text and this cannot be guaranteed, texts that spell a special token are refused
+ * (`INCOMPATIBLE`). Tools, calls and answers of tools that the template leaves out are refused too.
  */
 export interface OpaqueConfig {
   readonly name: 'opaque'
@@ -226,7 +226,7 @@ export interface OpaqueConfig {
 /**
  * The family of a model that is known by exactly its name. For any other model, and without one, the chat template that
  * came with the tokenizer decides: the family that writes the same text for conversations which show all its parts, and
- * {@link OpaqueConfig} where none does. The renderer's `name` and `reason` say what was chosen and why.
+ * {@link OpaqueConfig} where none does. The renderer's `name` and `reason` are the choice and why it was made.
  */
 export interface AutoConfig {
   readonly name: 'auto'
@@ -242,7 +242,7 @@ export interface AutoConfig {
  *
  * Returns the rest of an assistant's message after it was rendered and parsed:
  *
- * | family | content with blanks around it | reasoning | content beside a call | several calls | ids of calls |
+ * | family | content with blanks around it | reasoning | content with a call | several calls | ids of calls |
  * |---|---|---|---|---|---|
  * | `chatml` | kept | lost | refused | refused | refused |
  * | `qwen2_5` | trimmed | lost | kept | kept | lost |

@@ -143,7 +143,7 @@ export interface BridgeOptions {
 /** Options of {@link Renderer.parse}. */
 export interface ParseOptions {
   /**
-   * The prompt that the completion answers: its end says whether reasoning was already open.
+   * The prompt of the completion: its end shows if reasoning was already open.
    * @default the renderer's own generation prompt
    */
   readonly promptIds?: Uint32Array
@@ -191,8 +191,8 @@ export interface Renderer {
    */
   render(messages: JsonList<Message>, options?: RenderOptions): Rendered
   /**
-   * The text that the ids of {@link Renderer.render} stand for, special tokens by name.
-   * @throws {FulmarError} as {@link Renderer.render}, without what the tokenizer says.
+   * Returns the text of the ids of {@link Renderer.render}, with special tokens by name.
+   * @throws {FulmarError} As {@link Renderer.render}, without the errors of the tokenizer.
    */
   renderText(messages: JsonList<Message>, options?: RenderOptions): string
   /**

@@ -149,7 +149,7 @@ export function buildTrajectoryStep(
   return { promptIds, completionIds: ids.slice(start), completionMask: sampledMask.slice(start) }
 }
 
-/** Refuses an assistant's message that says something and whose turn was not found. */
+/** Refuses an assistant's message that is not empty and whose turn was not found. */
 function checkTurns(rendered: Rendered, messages: readonly Message[]): void {
   const counts = tokensPerMessage(rendered, messages.length, { sampledOnly: true })
   messages.forEach(({ role, content, tool_calls: calls }, index) => {

@@ -29,7 +29,7 @@ export interface Turn {
    * @default every prompt token counts as `env`
    */
   readonly origins?: Uint8Array
-  /** The messages of the same tokens, as the renderer said. Shape `[N]`. Goes with `origins`. */
+  /** Message indices of the same tokens, from the renderer. Shape `[N]`. Required with `origins`. */
   readonly messageIndices?: Int32Array
   /**
    * Added to `messageIndices`: how many messages came before those that a bridge rendered.
@@ -38,7 +38,7 @@ export interface Turn {
   readonly messageOffset?: number
   /**
    * Reason why the prompt may not extend the last turn, if known.
-   * @default what `bridgeRefusal` says; else 'resample' if the prompt is a prefix of the stored tokens, else
+   * @default the reason in `bridgeRefusal`; else 'resample' if the prompt is a prefix of the stored tokens, else
    * 'history_edit'
    */
   readonly branchReason?: BranchReason
@@ -70,7 +70,7 @@ export interface RecordedTurn {
   readonly fork: Fork | null
 }
 
-/** A run of tokens with one origin. Sampled runs also say which weights sampled them. */
+/** A run of tokens with one origin. Sampled runs also have the version of the weights that sampled them. */
 export interface Segment {
   /** The branch that owns the run. */
   readonly branch: number

@@ -2,7 +2,7 @@
 
 import type { Backend } from './io.js'
 
-/** The value of `--backend`; `undefined` if it is not given, or is no backend (then the command says so). */
+/** Returns the value of `--backend`; `undefined` if it is not given or not a backend (the command then reports it). */
 export function backendOf(args: readonly string[]): Backend | undefined {
   const at = args.findIndex((arg) => arg === '--backend' || arg.startsWith('--backend='))
   if (at < 0) return undefined

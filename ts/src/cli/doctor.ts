@@ -91,7 +91,7 @@ function isBackendReport(value: unknown): value is BackendReport {
   return value.isUsable === true ? 'lanes' in value && Array.isArray(value.lanes) : 'reason' in value
 }
 
-/** The GPUs that the loaded core finds, or what it says is lacking. */
+/** Returns the GPUs that the loaded core finds, or its reason for having none. */
 async function gpuReport(): Promise<GpuReport> {
   try {
     const { gpus } = await import('../core/index.js')

@@ -1,4 +1,4 @@
-/** `fulmar parse`: what a completion says: content, reasoning, tool calls. */
+/** `fulmar parse`: content, reasoning and tool calls of a completion. */
 
 import { createRenderer, type ParsedResponse } from '../chat/index.js'
 import { type CliIo, printJson, printTable, readInput } from './io.js'
@@ -37,6 +37,6 @@ function rowsOf(parsed: ParsedResponse): [string, string][] {
     const call = status === 'ok' ? `${name}(${given ?? ''})` : JSON.stringify(raw)
     rows.push(['tool call', `${status}: ${call}`])
   }
-  const end = overran ? 'no: special tokens stand in the content' : finished ? 'yes' : 'no stop token'
+  const end = overran ? 'no: the content contains special tokens' : finished ? 'yes' : 'no stop token'
   return [...rows, ['finished', end]]
 }

@@ -44,7 +44,7 @@ function programOf(io: CliIo, fail: () => void): Command {
     .exitOverride()
   program
     .command('train [config]')
-    .description('train as a JSON file says (- reads standard input); unknown keys are refused')
+    .description('train by a JSON configuration (- reads standard input); unknown keys are refused')
     .option('--resume', 'go on from the checkpoint in the run folder')
     .option(
       '--task <file>',
@@ -68,7 +68,7 @@ function programOf(io: CliIo, fail: () => void): Command {
   program
     .command('chat <model>')
     .description("talk to a model: a folder, a GGUF file, or a name in the hub's cache; a line of input each")
-    .option('--system <text>', 'said before the conversation')
+    .option('--system <text>', 'system message before the conversation')
     .option('--max-tokens <count>', 'most tokens of an answer')
     .option('--temperature <value>', 'sampling temperature (default: 0.7)')
     .option('--seed <number>', 'fixes the answers (default: 0)')
@@ -120,9 +120,7 @@ function programOf(io: CliIo, fail: () => void): Command {
     )
   program
     .command('parse <file>')
-    .description(
-      "show what a model's completion says: content, reasoning, tool calls (- reads standard input)",
-    )
+    .description('show the content, reasoning and tool calls of a completion (- reads standard input)')
     .requiredOption('--family <name>', 'a renderer, or JSON with its knobs')
     .option('--tokenizer <folder>', "a model's folder (default: one token a character)")
     .option('--tools <file>', 'JSON list of the tools that were on offer')

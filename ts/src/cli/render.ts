@@ -56,7 +56,7 @@ async function renderTemplate(flags: RenderFlags, io: CliIo): Promise<void> {
   if (flags.mask && !template.hasGeneration)
     throw new CliError(
       'INCOMPATIBLE',
-      'template must have generation blocks to say what is trained: there is none; --family NAME needs none',
+      'template must have generation blocks for a mask: there is none; --family NAME needs none',
     )
   const messages = await readText('messages', flags.messages, io)
   const tools = flags.tools === undefined ? {} : { tools: await readText('tools', flags.tools, io) }
@@ -103,7 +103,7 @@ async function chatTemplateOf(folder: string): Promise<string | undefined> {
   return tokenizer.chatTemplate
 }
 
-/** Ids of a rendered text, and which of them lie in a span: a token counts by its first character. */
+/** Returns the ids of a rendered text and which of them are in a span: a token counts by its first character. */
 function tokensOf(
   tokenizer: NativeTokenizer,
   text: string,

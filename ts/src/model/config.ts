@@ -57,8 +57,8 @@ export interface DecoderConfig {
 }
 
 /**
- * The shape of a low-rank adapter (https://arxiv.org/abs/2106.09685), in the words of PEFT's `adapter_config.json`: beside
- * each projection `x W^T`, `lora_alpha / r (x A^T) B^T` is trained. Keys that concern neither shape nor strength are ignored, variants
+ * Shape of a low-rank adapter (https://arxiv.org/abs/2106.09685), with the keys of PEFT's `adapter_config.json`: each
+ * projection is `x W^T + lora_alpha / r (x A^T) B^T`, of which `A` and `B` are trained. Keys that concern neither shape nor strength are ignored, variants
  * that are not built are refused.
  */
 export interface LoraConfig {

@@ -195,7 +195,7 @@ export class Decoder {
   /**
    * The model of a folder as Hugging Face lays it out: `config.json`, and `model.safetensors` or the files that
    * `model.safetensors.index.json` lists. Families Llama, Qwen2 and Qwen3; weights are stored as `dtype` whatever the files hold. An adapter
-   * of PEFT in the folder is put beside the weights; its tokenizer, chat template and `generation_config.json` are kept for
+   * of PEFT in the folder is added to the weights as an adapter; its tokenizer, chat template and `generation_config.json` are kept for
    * {@link Decoder.saveFolder}. Where there is a `manifest.json` of {@link Decoder.saveFolder}, every file is checked. Native only.
    * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` or `MALFORMED` if one is damaged, missing, or a pipe or a device; `INCOMPATIBLE` for another
    * architecture or a part that is not built; `UNAVAILABLE` in WebAssembly. The sentence names the file.
@@ -329,7 +329,7 @@ export class Decoder {
   }
 
   /**
-   * Freezes all weights and trains an adapter beside them, which changes nothing before its first step. Make the optimiser afterwards.
+   * Freezes all weights and adds an adapter to train, which changes no result before its first step. Create the optimizer afterwards.
    * @throws {FulmarError} `INCOMPATIBLE` if there is one already; `OUT_OF_RANGE`, `UNKNOWN_NAME` or `EMPTY` naming the key.
    *
    * @example
@@ -472,8 +472,8 @@ export class Decoder {
   }
 
   /**
-   * A decoder with these weights and a fresh head that reads one number; this one stays as it is. `score` takes the place of the head over
-   * the vocabulary, as in transformers' models for sequence classification with one label: a reward model. `v_head` stands beside it, as in
+   * Returns a decoder with these weights and a new head of one output; this decoder is unchanged. `score` replaces the head over the
+   * vocabulary, as in transformers' models for sequence classification with one label: a reward model. `v_head` is an additional head, as in
    * TRL's models with a value head. Both are saved and loaded with the weights.
    * @throws {FulmarError} `INCOMPATIBLE` if there is such a head or an adapter already.
    *
@@ -575,7 +575,7 @@ export class Decoder {
     try {
       this.#native.call((decoder) => decoder.setExtraFile(name, bytes))
     } catch (error) {
-      // A note of the caller's own, say.
+      // Other files, such as a README, are not kept.
       if (!(error instanceof FulmarError) || error.code !== 'UNKNOWN_NAME') throw error
     }
   }

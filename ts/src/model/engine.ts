@@ -180,7 +180,7 @@ const PARAM_KEYS = [
  * using decoder = Decoder.fromSeed(shape, { seed: 1 })
  * using engine = new Engine(decoder, { pageSize: 8 })
  * const prompt = { ids: Uint32Array.of(1, 2), seed: 7 }
- * const whole = engine.generate(prompt, { maxTokens: 6, topLogProbs: 2 }) // runs beside what follows
+ * const whole = engine.generate(prompt, { maxTokens: 6, topLogProbs: 2 }) // runs concurrently with what follows
  * const ids = []
  * for await (const token of engine.stream(prompt, { maxTokens: 6 })) ids.push(token.id)
  * assert.deepEqual([...(await whole).ids], ids)
@@ -212,7 +212,7 @@ export class Engine {
    * Draws a sequence.
    * @throws {FulmarError} `EMPTY` for an empty prompt, or if no token may be drawn; `OUT_OF_RANGE` for an id or option; `LIMIT_EXCEEDED`
    * if the prompt with `maxTokens` is longer than the model's positions, needs more pages than there are, or too many requests
-   * wait; `NON_FINITE` if the model's logits for this sequence are no numbers (those beside it go on); `UNAVAILABLE` for stop strings
+   * wait; `NON_FINITE` if the model's logits for this sequence are not finite (other sequences continue); `UNAVAILABLE` for stop strings
    * without a `decodeStream`, and those of {@link StopStrings}; `CLOSED` if the engine was disposed. Always as a rejection.
    */
   async generate(prompt: Prompt, options: GenerationOptions): Promise<Generated> {

@@ -19,8 +19,8 @@ import { Engine, type EngineOptions, type Generated, type GenerationOptions, typ
  * using decoder = Decoder.fromSeed(shape, { seed: 1 })
  * const prompt = { ids: Uint32Array.of(1, 2), seed: 7 }
  * const [alone] = await generate(decoder, [prompt], { maxTokens: 6 })
- * const [, beside] = await generate(decoder, [{ ids: Uint32Array.of(4), seed: 0 }, prompt], { maxTokens: 6 })
- * assert.deepEqual(alone, beside)
+ * const [, together] = await generate(decoder, [{ ids: Uint32Array.of(4), seed: 0 }, prompt], { maxTokens: 6 })
+ * assert.deepEqual(alone, together)
  * ```
  */
 export async function generate(

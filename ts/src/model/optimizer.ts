@@ -6,7 +6,7 @@ import type { Decoder } from './decoder.js'
 
 /**
  * The parameters that a weight decay pulls at: `matrices` are all of two dimensions (so no norms and no biases), a list holds patterns of
- * names in which `*` stands for any characters, such as `*.mlp.*`.
+ * names in which `*` matches any characters, such as `*.mlp.*`.
  */
 export type Decay = 'matrices' | 'all' | readonly string[]
 

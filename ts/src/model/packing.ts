@@ -33,7 +33,7 @@ export interface StreamPackerOptions {
 
 /**
  * Packs sequences of these lengths into rows: best or first fit decreasing, at most 11/9 of the fewest rows possible and one. Best fit takes
- * 25 to 40 ns a sequence. Rows stand in the order they were opened in, sequences in the order they were placed in.
+ * 25 to 40 ns a sequence. Rows are in the order in which they were opened, sequences in the order in which they were placed.
  * @throws {FulmarError} `OUT_OF_RANGE` for a capacity of 0 or a sequence that is longer than it; `LIMIT_EXCEEDED` for a capacity over
  * 4,194,304 or more than 16,777,216 sequences; `UNKNOWN_NAME` for an unknown option.
  *

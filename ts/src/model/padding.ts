@@ -6,7 +6,7 @@ import type { TokenBatch } from './decoder.js'
 
 /** `B` rows of `width` tokens each, padded at the left, the right or both. */
 export interface PaddedTokenBatch {
-  /** Token ids; what stands in padding does not matter. Shape `[B, width]`. */
+  /** Token ids; ids in padding are ignored. Shape `[B, width]`. */
   readonly ids: Uint32Array
   /** 1 for tokens, 0 for padding. Shape `[B, width]`. */
   readonly attentionMask: Uint8Array

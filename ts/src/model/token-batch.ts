@@ -12,7 +12,7 @@ const COLUMNS = [
 
 /**
  * The batch.
- * @throws {FulmarError} `MALFORMED` if an array is missing or of another type than {@link TokenBatch} says, by its name; `UNKNOWN_NAME` for
+ * @throws {FulmarError} `MALFORMED` if an array is missing or does not have its type in {@link TokenBatch}, with its name; `UNKNOWN_NAME` for
  * another key than those of `TokenBatch` and `TrainingBatch`.
  */
 export function checkTokenBatch(batch: TokenBatch): TokenBatch {

@@ -2,7 +2,7 @@
 
 import type { Raw } from './raw.js'
 
-/** A stand-in for the core: reading any of its names calls `load`. The variable `raw` holds it until `load` puts the core there. */
+/** Placeholder for the core: reading any of its names calls `load`. The variable `raw` holds it until `load` replaces it by the core. */
 export function onFirstUse(load: () => Raw): Raw {
   return new Proxy({} as Raw, { get: (_, name) => Reflect.get(load(), name) })
 }

@@ -113,7 +113,7 @@ export interface RawTokenizers {
   readonly Tokenizer: {
     characters(options: string): RawTokenizer
     charactersFromJson(text: string): RawTokenizer
-    /** `files`: JSON of what lies beside `tokenizer.json`. */
+    /** `files`: JSON of the other files in the folder of `tokenizer.json`. */
     huggingFace(tokenizer: string, files: string): RawTokenizer
     /** `special`: JSON list of `[name, id]`. */
     tiktoken(ranks: Uint8Array, pattern: string, special: string): RawTokenizer

@@ -13,7 +13,7 @@ const SCRIPT = `const { parentPort, workerData } = require('node:worker_threads'
 parentPort.postMessage('started')
 parentPort.postMessage((${renderOnce.toString()})(workerData.module, workerData.request))`
 
-/** A worker needs little beside the instance: this is for its JavaScript. */
+/** Memory for the JavaScript of a worker, which needs little in addition to the instance. */
 const WORKER_LIMITS = { maxOldGenerationSizeMb: 128, maxYoungGenerationSizeMb: 16, stackSizeMb: 4 }
 
 /** Most templates that wait for a worker; one more is refused. */
@@ -44,7 +44,7 @@ function renderInWorker(module: WebAssembly.Module, request: SandboxRequest): Pr
     const end = (reply: SandboxReply) => {
       clearTimeout(timer)
       worker.removeAllListeners()
-      // What it still says on its way out is of no interest.
+      // Errors of the worker after its reply are ignored.
       worker.on('error', () => undefined)
       // The next worker starts once this one is gone, so that there are never more than the queue allows.
       void worker.terminate().finally(() => resolve(reply))

@@ -1,4 +1,4 @@
-/** The sandbox in a browser: an instance beside the page's own code. Steps and memory bound it; no deadline does. */
+/** The sandbox in a browser: an instance on the page's own thread. Steps and memory are bounded; there is no deadline. */
 
 import type * as Sandbox from './sandbox.js'
 import { renderOnce } from './sandbox.js'

@@ -1,4 +1,4 @@
-/** The sandbox in workerd: an instance beside the worker's own code. Steps and memory bound it; no deadline does. */
+/** The sandbox in workerd: an instance on the worker's own thread. Steps and memory are bounded; there is no deadline. */
 
 import module from '#sandbox-binary'
 import type * as Sandbox from './sandbox.js'

@@ -1,4 +1,4 @@
-/** The WebAssembly module in a browser: `init` fetches it by its place beside this file, which bundlers understand. */
+/** The WebAssembly module in a browser: `init` fetches it by its path relative to this file, which bundlers understand. */
 
 import * as wasm from '#wasm'
 import { address } from '#wasm-address'

@@ -46,7 +46,7 @@ export class Bounded<
 
   /**
    * @throws {FulmarError} `OUT_OF_RANGE` if a bound is NaN or above the other, or the dtype cannot hold it; `SHAPE_MISMATCH` if
-   *   bounds cannot be broadcast, or nothing says the shape; `LIMIT_EXCEEDED` above 16 dimensions; `MALFORMED` for an
+   *   bounds cannot be broadcast, or the shape is not given; `LIMIT_EXCEEDED` above 16 dimensions; `MALFORMED` for an
    *   unknown dtype, `UNKNOWN_NAME` for an unknown option.
    */
   constructor(low: SpecTable, high: SpecTable, options: BoundedOptions<D, S> = {}) {

@@ -6,7 +6,7 @@ import { Composite } from './composite.js'
 import { checkNoExclusiveKeys, consolidateSpec } from './lazy.js'
 import type { TensorSpec } from './tensor-spec.js'
 
-/** An environment over dictionaries of tensors, which says by its specs what they hold. */
+/** An environment over dictionaries of tensors, with specs that describe them. */
 export interface SpecEnv {
   /** Spec of observations of `reset` and `step`. */
   readonly observationSpec: Composite
@@ -177,7 +177,7 @@ function checkDict(dict: TensorDict, spec: TensorSpec, doneSpec: Composite): voi
   }
 }
 
-/** The dictionaries in which flags stand. */
+/** Returns the keys of the dictionaries that hold flags. */
 function parentsOf(doneSpec: Composite): string[][] {
   const parents = doneSpec.leafKeys().map((key) => key.slice(0, -1))
   return parents.filter((parent, at) => parents.findIndex((other) => `${other}` === `${parent}`) === at)

@@ -112,7 +112,7 @@ export class Composite<E extends SpecEntries = SpecEntries> extends TensorSpec<D
   }
 
   /**
-   * Puts `spec` at `key`, `null` where anything may stand; dictionaries on the way are made. Returns this spec.
+   * Sets the spec at `key`; `null` allows any value. Missing nested specs are created. Returns this spec.
    * @throws {FulmarError} `CLOSED` if this is locked; `INCOMPATIBLE` if the way leads through another spec; those of the
    *   constructor. After an error nothing has changed.
    */
@@ -124,7 +124,7 @@ export class Composite<E extends SpecEntries = SpecEntries> extends TensorSpec<D
     return this
   }
 
-  /** The spec at `key`, a copy; `null` where anything may stand, nothing if there is no such key. */
+  /** Returns a copy of the spec at `key`; `null` where any value is allowed, `undefined` without such a key. */
   get<K extends keyof E & string>(key: K): E[K]
   get(key: TensorKey): TensorSpec | null | undefined
   get(key: TensorKey): AnySpec | null | undefined {
@@ -202,7 +202,7 @@ export class Composite<E extends SpecEntries = SpecEntries> extends TensorSpec<D
   }
 
   /**
-   * Draws every entry into `dict`, over what stands there; other keys stay. Returns it.
+   * Draws every entry into `dict` and overwrites existing values; other keys are kept. Returns `dict`.
    * @throws {FulmarError} `SHAPE_MISMATCH` if its batch size does not end with that of this spec; those of
    *   {@link TensorSpec.rand}.
    *

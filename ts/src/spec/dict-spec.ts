@@ -20,7 +20,7 @@ export function leafKeysOf(spec: TensorSpec): string[][] {
   return JSON.parse(withRawSpec(spec, (one) => one.leafKeys())) as string[][]
 }
 
-/** The entry at `key`: a copy; `null` where anything may stand, nothing if there is no such key. */
+/** Returns a copy of the entry at `key`; `null` where any value is allowed, `undefined` without such a key. */
 export function entryOf(spec: TensorSpec, key: TensorKey): TensorSpec | null | undefined {
   const path = pathOf(key)
   const found = withRawSpec(spec, (one) => one.get(path))

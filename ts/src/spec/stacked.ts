@@ -42,7 +42,7 @@ export class Stacked<V extends TensorDictEntry = TensorDictEntry, P = unknown> e
     return specsOf(() => withRawSpec(this, (spec) => spec.parts())) as TensorSpec<V, P>[]
   }
 
-  /** The dimension along which they stand. */
+  /** Dimension along which the specs are stacked. */
   get dim(): number {
     return withRawSpec(this, (spec) => spec.stackDim()) ?? 0
   }
@@ -90,7 +90,7 @@ export class StackedComposite extends Stacked<TensorDict> {
     return withRawSpec(this, (spec) => spec.has(pathOf(key)))
   }
 
-  /** The specs at `key`, stacked; `null` where anything may stand, nothing if one lacks it. */
+  /** Returns the specs at `key`, stacked; `null` where any value is allowed, `undefined` if one lacks the key. */
   get(key: TensorKey): TensorSpec | null | undefined {
     return entryOf(this, key)
   }

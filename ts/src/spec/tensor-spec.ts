@@ -192,7 +192,7 @@ export class TensorSpec<V extends TensorDictEntry = TensorDictEntry, P = unknown
   }
 
   /**
-   * The spec of values that are broadcast to `sizes`: new dimensions stand in front, those of length 1 grow.
+   * Returns the spec of values that are broadcast to `sizes`: new dimensions come first, those of length 1 expand.
    * @throws {FulmarError} `SHAPE_MISMATCH` if other dimensions would change; `OUT_OF_RANGE` if the last one of a one-hot or
    *   multiple choice would.
    */

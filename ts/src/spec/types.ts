@@ -51,7 +51,7 @@ export interface AnySpec {
   [Symbol.dispose](): void
 }
 
-/** The specs of a dictionary, by name; `null` where anything may stand. */
+/** Specs of a dictionary, by name; `null` allows any value. */
 export type SpecEntries = Readonly<Record<string, AnySpec | null>>
 
 /** A dictionary whose keys and the types of whose entries are known. */
@@ -60,7 +60,7 @@ export type DictOf<E extends SpecEntries> = {
   tensor<K extends TensorKeys<E>>(key: K): Extract<ValueOf<E[K]>, Tensor>
 } & TensorDict
 
-/** The names at which tensors stand. */
+/** Names of the tensors. */
 export type TensorKeys<E extends SpecEntries> = {
   [K in keyof E]: ValueOf<E[K]> extends Tensor ? K : never
 }[keyof E] &

@@ -16,7 +16,7 @@ import { indices, tensorAround, withRawTensor } from '../tensor/tensor.js'
 import { dictAround, jsonOf, withRawDict } from '../tensor/tensor-dict.js'
 import type { SpecShape } from './types.js'
 
-/** Calls `body` with the raw form of `value`; `shape` is that of the spec, which says how deep values of a batch lie. */
+/** Calls `body` with the raw form of `value`; `shape` is that of the spec, which determines the nesting of values of a batch. */
 export function withValue<R>(value: TensorDictEntry, shape: SpecShape, body: (value: RawSpecValue) => R): R {
   const one = rawOf(value, shape)
   try {

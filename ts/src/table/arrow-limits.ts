@@ -48,7 +48,7 @@ export function checkFooter(bytes: Uint8Array): void {
 function checkSchema(tables: Tables, schema: number): void {
   tables.list(schema, 2, 4)
   let total = 0
-  // Breadth first: the same field may stand in several places, and what is small may so unfold without end.
+  // Breadth first: the same field may be in several places, so a small file can expand without limit.
   let level = [schema]
   for (let depth = 0; level.length > 0; depth++) {
     if (depth > ARROW_DEPTH_MAX) throw new Error(`fields nested deeper than ${ARROW_DEPTH_MAX}`)
@@ -76,7 +76,7 @@ function checkBatch(tables: Tables, batch: number, cellsMax: number): void {
   }
 }
 
-/** The tables of a flat buffer: each entry is found through a list of places, and checked to lie inside. */
+/** The tables of a flat buffer: each entry is found through a list of offsets, which are checked against the bounds. */
 class Tables {
   readonly #view: DataView
 

@@ -160,7 +160,7 @@ function checkFrames(bytes: Uint8Array, limit: number): void {
 
 const MAGIC = 'ARROW1'
 
-/** The footer of a file: its length and the magic stand behind it. */
+/** The footer of a file: its length and the magic follow it. */
 function footerOf(bytes: Uint8Array, view: DataView): Uint8Array {
   const end = bytes.length - MAGIC.length - 4
   const length = view.getInt32(end, true)

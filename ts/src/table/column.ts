@@ -23,7 +23,7 @@ export const TABLE_ROWS_MIN = 2 ** 24
 /** The deepest nesting of lists and groups in a cell. */
 export const TABLE_DEPTH_MAX = 64
 
-/** The key of a file's metadata under which stands what its columns were. */
+/** Key of a file's metadata for the original form of its columns. */
 export const METADATA_KEY = 'fulmar'
 
 /**
@@ -116,8 +116,8 @@ export function formsOf(text: string | undefined): Map<string, ColumnForm> {
 }
 
 /**
- * A column from one value a row: numbers, booleans, texts, or lists of them, nested to one depth throughout; a list is at
- * most `limit` long, as a file says of how many elements it is before it shows them.
+ * Returns a column from one value a row: numbers, booleans, texts, or lists of them with the same nesting in all rows. A
+ * list has at most `limit` elements, because a file declares the length of a list before its elements.
  * @throws {FulmarError} `MALFORMED` naming column and row for a null, or a cell of another depth or shape.
  */
 export function columnFrom(

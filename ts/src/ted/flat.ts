@@ -4,9 +4,9 @@ import type { TensorDict } from '../tensor/index.js'
 import { converted, keysJson, type RingPosition, ringJson, type TEDOptions } from './keys.js'
 
 /**
- * The flat form of steps. In a ring of steps, `[time]` or `[time, lanes...]`, an observation stands at the root and again below
- * `next` of the step before. The flat form keeps `N` steps as `N` rewards, ends and actions, `[N, ...]`, and as `N` observations
- * with one more behind each trajectory, its last: lane by lane, the oldest step first. Beside them it says where the ring stood.
+ * Converts steps to the flat form. In a ring of steps, `[time]` or `[time, lanes...]`, an observation is stored at the root and again
+ * below `next` of the step before. The flat form has `N` rewards, ends and actions, `[N, ...]`, and `N` observations plus the last
+ * one of each trajectory: lane by lane, the oldest step first. It also has the position of the ring.
  *
  * @example
  * ```ts
@@ -33,11 +33,11 @@ export class TED2Flat {
   }
 
   /**
-   * Copies. What was never written is zero. A trajectory ends where `doneKey` says so below `next`, and at the newest step.
+   * Copies. What was never written is zero. A trajectory ends where `doneKey` below `next` is true, and at the newest step.
    * @throws {FulmarError} `INCOMPATIBLE`, with the key, if an entry is no tensor or named as `shiftKey` or `isFullKey`, if ends are
    *   no bools, or if a step's next observation is not that of the step after it, which this form could not bring back;
-   *   `UNKNOWN_NAME` if an entry below `next` is no end, no reward and not at the root; `OUT_OF_RANGE` or `EMPTY` if the ring cannot
-   *   stand there.
+   *   `UNKNOWN_NAME` if an entry below `next` is no end, no reward and not at the root; `OUT_OF_RANGE` or `EMPTY` for an
+   *   impossible position of the ring.
    */
   forward(steps: TensorDict, ring: RingPosition = {}): TensorDict {
     return converted(this.#keys, steps, (keys, dict) => keys.flat(dict, ringJson(ring)))
@@ -45,7 +45,7 @@ export class TED2Flat {
 }
 
 /**
- * The steps of a flat form, each where it stood in its ring, `[time]` or `[time, lanes...]`; zeros where none was written.
+ * Restores the steps of a flat form, each at its position in the ring, `[time]` or `[time, lanes...]`; zeros where none was written.
  *
  * @example
  * ```ts
@@ -70,9 +70,9 @@ export class Flat2TED {
 
   /**
    * Copies.
-   * @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME` if the dictionary does not say where its ring stood; `UNKNOWN_NAME` without
+   * @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME` if the dictionary lacks the position of its ring; `UNKNOWN_NAME` without
    *   `doneKey`; `INCOMPATIBLE`, with the key, if an entry is no tensor; `SHAPE_MISMATCH` if one has not as many rows as steps, or as
-   *   those and trajectories; `OUT_OF_RANGE` or `EMPTY` if the ring cannot stand there.
+   *   those and trajectories; `OUT_OF_RANGE` or `EMPTY` for an impossible position of the ring.
    */
   forward(flat: TensorDict): TensorDict {
     return converted(this.#keys, flat, (keys, dict) => keys.stepsOfFlat(dict))

@@ -36,7 +36,7 @@ export class H5Split {
 
   /**
    * Shares the elements.
-   * @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME` if the dictionary does not say where its ring stood; `INCOMPATIBLE`, with the
+   * @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME` if the dictionary lacks the position of its ring; `INCOMPATIBLE`, with the
    *   key, if an entry is not ragged.
    */
   forward(nested: TensorDict): TensorDict {

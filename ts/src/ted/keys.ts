@@ -11,7 +11,7 @@ export interface TEDOptions {
   readonly doneKey?: TensorKey
   /** Marks of ends, that one among them. @default `done`, `truncated`, `terminated` */
   readonly doneKeys?: readonly TensorKey[]
-  /** Rewards, which stand below `next` alone. @default `reward` */
+  /** Rewards, which are below `next` only. @default `reward` */
   readonly rewardKeys?: readonly TensorKey[]
   /** Key of the `shift` of the ring in a converted dictionary. @default 'shift' */
   readonly shiftKey?: TensorKey

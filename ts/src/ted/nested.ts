@@ -37,7 +37,7 @@ export class TED2Nested {
 }
 
 /**
- * The steps of a nested form, each where it stood in its ring; zeros where none was written.
+ * Restores the steps of a nested form, each at its position in the ring; zeros where none was written.
  *
  * @example
  * ```ts

@@ -64,7 +64,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EPERM: 'permission is denied',
 }
 
-/** @internal An error of a write: what the system said, in words where there are any. */
+/** @internal Returns the error of a write, with the message of the system. */
 export function unwritable(what: string, path: string, cause: unknown): FulmarError {
   const code = (cause as NodeJS.ErrnoException | null)?.code
   const reason = (code !== undefined && REASONS[code]) || undefined

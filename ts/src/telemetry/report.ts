@@ -81,7 +81,7 @@ ${sampleSection(samples)}
 `
 }
 
-/** Held-out pass rate before training by rewards or pairs, after it, and what the run said at its end. */
+/** Held-out pass rate before training by rewards or pairs, after it, and the last event of the run. */
 function resultTable(events: readonly RunEvent[]): string {
   const evaluations = events.filter((event): event is EvalEvent => event.event === 'eval')
   const [before, after] = [evaluations[0], evaluations.at(-1)]

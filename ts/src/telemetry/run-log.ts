@@ -2,7 +2,7 @@
  * A run folder: `config.json`, `log.jsonl` (one {@link RunEvent} per line), `samples.jsonl` (one rollout per line).
  *
  * Lines are appended, never changed. After a crash the last line may be torn: opening cuts it off. Resuming from a
- * checkpoint also drops the lines of the steps that will be done again, so a step never stands in the log twice.
+ * checkpoint also drops the lines of the steps that will be done again, so a step is never in the log twice.
  * Node only.
  */
 
@@ -339,7 +339,7 @@ class LineReader {
     return true
   }
 
-  /** @throws {FulmarError} `CORRUPT` if what stands there is not the beginning of a line that a crash tore. */
+  /** @throws {FulmarError} `CORRUPT` if the rest is not the beginning of a line that a crash cut off. */
   finish(): void {
     if (!this.#isRefused) this.#checkBeginning(this.#rest, false)
   }

@@ -59,7 +59,7 @@ export interface TemplateInput {
 export interface RenderedTemplate {
   readonly text: string
   /**
-   * Start and end of what stands in `generation` blocks, in UTF-16 code units of `text`, so that `text.slice(start, end)`
+   * Start and end of the text in `generation` blocks, in UTF-16 code units of `text`, so that `text.slice(start, end)`
    * is it. Shape `[S, 2]`, row-major, in order and apart. Absent if the template has no such block, or with
    * `continueFinalMessage`.
    */

@@ -15,8 +15,8 @@ export interface CheckCheckpointerOptions {
 }
 
 /**
- * Throws, with the broken promise, unless a checkpointer does what one must: buffers that are partly filled, full and written around come
- * back as they were and draw and write the same from then on; what stands at a path stays; and a folder that is missing or of a larger
+ * Throws, with the broken rule, unless a checkpointer obeys its rules: buffers that are partly filled, full or wrapped around are restored
+ * and draw and write the same from then on; existing files at a path are kept; and loading a folder that is missing or of a larger
  * buffer changes nothing. Items are steps of episodes: `observation`, `action`, `done`, and `observation`, `reward` and `done` of `next`. Natively
  * only.
  *
@@ -56,7 +56,7 @@ export function checkCheckpointer(
     checkBack(buffer, bufferOf(CAPACITY), path, make)
     checkRefusals(bufferOf(CAPACITY), `${folder}/none`, 'a folder that is not there must be refused', make)
     if (count >= CAPACITY) checkRefusals(bufferOf(4), path, 'a larger buffer must be refused', make)
-    refuses(() => buffer.dumps(path, make()), ['IO'], 'what stands at a path must not be written over')
+    refuses(() => buffer.dumps(path, make()), ['IO'], 'existing files at a path must not be overwritten')
     checkBack(buffer, bufferOf(CAPACITY), path, make)
   }
 }

@@ -32,12 +32,13 @@ export interface CheckPolicyOptions {
 const STOP = 9
 
 /**
- * Rejects, with the broken promise, unless the policies that `make` gives do what a {@link Policy} must: answer each request once
- * with one log-prob of each kind a token, end with a stop token or string or at the limit and say which, draw the same for the same seed
- * whatever runs beside, read prompts at once and leave them as they are, obey signals, name versions, score what they drew as they drew it, and refuse bad
- * requests alone; one that streams tells in parts what it gives as a whole. What a policy says it cannot do is not asked of it. The vocabulary must hold the ids 0 to 9.
+ * Rejects, with the broken rule, unless the policies that `make` returns obey the rules of {@link Policy}: they answer each request once,
+ * with one log-prob of each kind per token; they end at a stop token, a stop string or the limit and return which; they draw the same for the
+ * same seed, independent of concurrent requests; they read prompts at once and do not change them; they obey signals, return versions, score their own
+ * tokens with the log-probs of sampling, and refuse bad requests alone. The parts of a streaming policy equal its whole completion. Features that
+ * `capabilities` excludes are not tested. The vocabulary must contain the ids 0 to 9.
  *
- * @throws {FulmarError} `USER_CODE` with the promise that is not kept; whatever the policy throws where it must not.
+ * @throws {FulmarError} `USER_CODE` with the broken rule; and the policy's own errors where it must not throw.
  *
  * @example
  * ```ts
@@ -45,8 +46,8 @@ const STOP = 9
  * import assert from 'node:assert/strict'
  *
  * await checkPolicy(() => new ScriptedPolicy({ reply: ({ seed }) => [seed % 9, 9] }))
- * const lies = new ScriptedPolicy({ reply: () => ({ ids: [1], logProbs: [0.5] }) })
- * await assert.rejects(checkPolicy(() => lies), { code: 'USER_CODE', message: /log-probs must not be above 0/ })
+ * const wrong = new ScriptedPolicy({ reply: () => ({ ids: [1], logProbs: [0.5] }) })
+ * await assert.rejects(checkPolicy(() => wrong), { code: 'USER_CODE', message: /log-probs must not be above 0/ })
  * ```
  */
 export async function checkPolicy(make: () => Policy, options: CheckPolicyOptions = {}): Promise<void> {
@@ -101,7 +102,11 @@ function checkCompletion(policy: Policy, request: GenerateRequest, completion: C
   promise(wrong === undefined, 'log-probs must not be above 0', wrong)
   if (finishReason === 'abort') return
   const stopped = request.stopIds.includes(ids.at(-1) ?? -1)
-  promise(finishReason === (stopped ? 'stop' : 'length'), 'a completion must say why it ended', finishReason)
+  promise(
+    finishReason === (stopped ? 'stop' : 'length'),
+    'a completion must have the reason why it ended',
+    finishReason,
+  )
   promise(ids.length > 0, 'a completion must hold a token')
   promise(stopped || ids.length === request.maxTokens, 'a completion must end at a stop id or at maxTokens', [
     ...ids,
@@ -128,7 +133,7 @@ async function checkSeeds(make: () => Policy): Promise<void> {
     policy.generate({ ...REQUEST, requestId: `${seed}`, seed, promptIds: Uint32Array.of(4) }),
   )
   const [among] = await Promise.all([policy.generate(REQUEST), ...others])
-  promise(equal(among, alone), 'a completion must not depend on what runs beside it', [
+  promise(equal(among, alone), 'a completion must not depend on concurrent requests', [
     textOf(among),
     textOf(alone),
   ])
@@ -267,17 +272,17 @@ async function checkStopStrings(policy: Policy, { textOf: read }: CheckPolicyOpt
         .join('')
         .includes(stop),
     ) + 1
-  const [stopped, beside] = await Promise.all([
+  const [stopped, other] = await Promise.all([
     policy.generate({ ...greedy, requestId: 'stopped', stopStrings: ['never', stop] }),
-    policy.generate({ ...greedy, requestId: 'beside', stopStrings: ['never'] }),
+    policy.generate({ ...greedy, requestId: 'other', stopStrings: ['never'] }),
   ])
   const rule = 'a completion must end with the token that completes a stop string'
   promise(stopped.ids.join() === whole.ids.subarray(0, length).join(), rule, [...stopped.ids])
-  promise(stopped.finishReason === 'stop', `${rule}, and say so`, stopped.finishReason)
+  promise(stopped.finishReason === 'stop', `${rule}, with finishReason 'stop'`, stopped.finishReason)
   const { stoppedBy = stop } = stopped
   promise(stoppedBy === stop, 'a completion must name the stop string that ended it', stoppedBy)
-  promise(beside.ids.join() === whole.ids.join(), 'a stop string must stop its own request alone', [
-    ...beside.ids,
+  promise(other.ids.join() === whole.ids.join(), 'a stop string must stop its own request alone', [
+    ...other.ids,
   ])
 }
 

@@ -12,9 +12,9 @@ export interface CheckWriterOptions {
 }
 
 /**
- * Throws, with the broken promise, unless the writers that `make` gives do what a {@link Writer} must in a buffer: a row for each item, or -1
- * for one that is not kept; items in the rows that were said; rows without a gap, then rows that are written over; nothing changed by what
- * is refused; the same rows from the same state; and the first rows again once emptied. Items have the leaves `id` and
+ * Throws, with the broken rule, unless the writers that `make` returns obey the rules of {@link Writer} in a buffer: a row for each item, or -1
+ * for one that is not kept; items in the returned rows; rows without a gap, then rows that are overwritten; no change by a refused write;
+ * the same rows from the same state; and the first rows again once emptied. Items have the leaves `id` and
  * `['next', 'reward']`.
  *
  * @throws {FulmarError} `USER_CODE` with the promise that is not kept; whatever the writer throws where it must not.
@@ -68,7 +68,7 @@ function itemsOf(...ids: number[]): TensorDict {
 
 const idsOf = (items: TensorDict): number[] => Array.from(items.tensor('id').data, Number)
 
-/** Writes items and compares what the storage holds with what the writer said. */
+/** Writes items and compares the storage with the rows that the writer returned. */
 function checkWrite(buffer: ReplayBuffer, held: Map<number, number>, ids: readonly number[]): void {
   const { writeCount } = buffer.stats
   const rows = buffer.extend(itemsOf(...ids))
@@ -81,12 +81,12 @@ function checkWrite(buffer: ReplayBuffer, held: Map<number, number>, ids: readon
   rows.forEach((row, at) => {
     if (row >= 0) held.set(row, ids[at] as number)
   })
-  const said = [...held].sort(([left], [right]) => left - right)
-  const stored = said.length > 0 ? idsOf(buffer.storage.get(said.map(([row]) => row))) : []
+  const expected = [...held].sort(([left], [right]) => left - right)
+  const stored = expected.length > 0 ? idsOf(buffer.storage.get(expected.map(([row]) => row))) : []
   promise(buffer.storage.length === held.size, 'rows must leave none before them empty', rows)
   promise(
-    stored.every((id, at) => id === said[at]?.[1]),
-    'an item must lie in the row that was said of it',
+    stored.every((id, at) => id === expected[at]?.[1]),
+    'an item must be in the row that the writer returned for it',
     stored,
   )
   const numKept = rows.filter((row) => row >= 0).length

@@ -6,9 +6,9 @@ import type { NativeTokenizer } from './native-tokenizer.js'
 import type { DecodeOptions } from './tokenizer-like.js'
 
 /**
- * Decodes one token at a time and never splits a character. The pieces and the last one add up to what
- * {@link NativeTokenizer.decode} gives for all ids, and are those of Hugging Face's `DecodeStream`; an empty piece
- * stands for its null. Memory does not grow with the number of tokens. Holds native memory: dispose it, or declare it
+ * Decodes one token at a time and never splits a character. The pieces, joined, equal the result of
+ * {@link NativeTokenizer.decode} for all ids. They are those of Hugging Face's `DecodeStream`, with an empty piece for its
+ * null. Memory does not grow with the number of tokens. Holds native memory: dispose it, or declare it
  * with `using`.
  *
  * @example

@@ -8,7 +8,7 @@ import { NativeTokenizer } from './native-tokenizer.js'
  * A tokenizer read from the files of Hugging Face, of any family: BPE, WordPiece, Unigram, word level. With
  * `addedTokens`, ids and offsets are those of the `tokenizers` package without special tokens being added; without it,
  * no text becomes an added token. Bytes or words that have no token disappear or become the unknown token, as the file
- * says. Padding and truncation of the file are not looked at. Holds native memory: dispose it, or declare it with
+ * configures. Padding and truncation of the file are ignored. Holds native memory: dispose it, or declare it with
  * `using`.
  *
  * @example

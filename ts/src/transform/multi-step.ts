@@ -57,8 +57,8 @@ export class MultiStep extends Transform {
 }
 
 /**
- * {@link MultiStep} over all items that are ever written, time being the last batch dimension: the last `nSteps` steps are held
- * back until those behind them come, or until `flush` says that none will.
+ * {@link MultiStep} over all written items; time is the last batch dimension. The last `nSteps` steps are held back until
+ * the next steps are written, or until `flush`.
  *
  * @example
  * ```ts

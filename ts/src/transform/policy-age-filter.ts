@@ -5,7 +5,7 @@ import { rawTransform, Transform } from './transform.js'
 
 /** Options of {@link PolicyAgeFilter}. */
 export interface PolicyAgeFilterOptions {
-  /** The version in use, an integer from 0, or what says it before each use. @default 0 */
+  /** Current version, an integer from 0, or a function that returns it before each use. @default 0 */
   readonly version?: number | (() => number)
   /** Maximum number of versions that a row may be behind, an integer from 0. @default 0 */
   readonly maxPolicyLag?: number

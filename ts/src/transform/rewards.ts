@@ -41,7 +41,7 @@ export interface RewardClippingOptions extends MappedKeys {
 }
 
 /**
- * Reads the reward, or the nearer bound where it lies outside; NaN stays.
+ * Clamps the reward to the bounds; NaN is kept.
  *
  * @example
  * ```ts
@@ -112,8 +112,8 @@ export interface Reward2GoTransformOptions extends MappedKeys {
 }
 
 /**
- * Stores beside each reward the discounted sum of it and those behind it. Time is the last batch dimension; every sequence
- * that is written must hold the end of a trajectory, as the sum over a part of one would be too small.
+ * Adds for each reward the discounted sum of it and the later ones (reward to go). Time is the last batch dimension; every
+ * written sequence must contain the end of a trajectory, because the sum over a part of one would be too small.
  *
  * @example
  * ```ts

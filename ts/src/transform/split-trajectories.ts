@@ -20,10 +20,10 @@ export interface SplitTrajectoriesOptions {
 }
 
 /**
- * The trajectories of `steps`, whose last batch dimension is time, as `[trajectories, longest]`, with zeros behind shorter ones.
- * Below `prefix` stand the bools `mask`, true at steps, and, where it went by ends, the integers `traj_ids`.
+ * Splits `steps`, whose last batch dimension is time, into trajectories: `[trajectories, longest]`, with zeros after shorter ones.
+ * Below `prefix` are the bools `mask`, true at steps, and, if it split by ends, the integers `traj_ids`.
  * @throws {FulmarError} `UNKNOWN_NAME` if there are neither integers nor ends; `SHAPE_MISMATCH` without a batch dimension;
- *   `EMPTY` without steps; `INCOMPATIBLE` if an entry is no tensor; `LIMIT_EXCEEDED` if padding would take too much.
+ *   `EMPTY` without steps; `INCOMPATIBLE` if an entry is not a tensor; `LIMIT_EXCEEDED` if padding would take too much.
  *
  * @example
  * ```ts

@@ -21,9 +21,9 @@ let unwrap: (transform: Transform) => Handle<RawTransforms>
 let prepare: (transform: Transform) => void
 
 /**
- * Changes dictionaries on their way into a buffer, `inverse`, and out of it, `forward`; what it does not change it hands on.
- * Its classes go into the `transforms` of a buffer, or stand for themselves. What came in stays as it was. Dispose it, declare
- * it with `using`, or leave it to the collector.
+ * Changes dictionaries that are written to a buffer (`inverse`) or read from it (`forward`); other entries pass unchanged.
+ * Its classes go into the `transforms` of a buffer, or are called directly. The input is not changed. Dispose it, declare
+ * it with `using`, or leave it to the garbage collector.
  *
  * @example
  * ```ts

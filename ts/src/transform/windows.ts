@@ -66,7 +66,7 @@ export interface ActionChunkTransformOptions {
 }
 
 /**
- * Reads beside each action the `chunkSize` actions from it on, `[..., T, chunkSize, A]`. Behind the end of a trajectory the
+ * Adds for each action the `chunkSize` actions from it on, `[..., T, chunkSize, A]`. After the end of a trajectory the
  * last action is repeated.
  *
  * @example
@@ -105,8 +105,8 @@ export interface RandomCropTensorDictOptions {
 }
 
 /**
- * Reads `subSeqLen` neighbouring steps of every sequence of a batch, from a start that is drawn uniformly, for each its own,
- * among all at which so many steps follow. Where it stands in its draws is its state.
+ * Reads `subSeqLen` consecutive steps of every sequence of a batch. The start is drawn uniformly for each sequence, among
+ * those followed by enough steps. Its state is the position in its random numbers.
  *
  * @example
  * ```ts
@@ -169,7 +169,7 @@ export class NextStateReconstructor extends Transform {
    *   `UNKNOWN_NAME` if a key is missing; `OUT_OF_RANGE` if a dtype has no such `fillValue`.
    */
   constructor(options: NextStateReconstructorOptions = {}) {
-    // JSON has no NaN: null stands for it.
+    // JSON has no NaN: it is written as null.
     const told = Number.isNaN(options?.fillValue) ? { ...options, fillValue: null } : options
     super(() => rawTransform('NextStateReconstructor', told))
   }

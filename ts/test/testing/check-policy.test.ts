@@ -64,16 +64,16 @@ describe('checkPolicy', () => {
       /above 0/,
       () => liar(({ ids }) => ({ sampledLogProbs: new Float32Array(ids.length).fill(0.5) })),
     ],
-    ['the wrong reason', /say why it ended/, () => liar(() => ({ finishReason: 'length' }))],
+    ['the wrong reason', /reason why it ended/, () => liar(() => ({ finishReason: 'length' }))],
     ['versions of later', /versions/, () => liar(() => ({ maxPolicyVersion: 4 }))],
     [
       'draws that no seed fixes',
-      /beside it/,
+      /depend on concurrent requests/,
       () => liar(({ ids }) => ({ logProbs: new Float32Array(ids.length).fill(-1 - calls++) })),
     ],
     [
       'aborts that nobody asked for',
-      /say why|alone|must abort/,
+      /reason why|alone|must abort/,
       () => liar(({ finishReason }) => ({ finishReason: finishReason === 'abort' ? 'stop' : finishReason })),
     ],
     [
