@@ -12,7 +12,7 @@ use fulmar::objective::{
 macro_rules! json {
     ($value:expr) => {
         serde_json::to_string($value)
-            .map_err(|error| Error::new(ErrorKind::NonFinite, format!("result must be written: {error}")))
+            .map_err(|error| Error::new(ErrorKind::NonFinite, format!("result must be written: {error}")).because(error))
     };
 }
 

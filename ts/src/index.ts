@@ -11,7 +11,7 @@ export {
   type PlacedDevice,
   placeDevice,
 } from './core/device.js'
-export { ERROR_CODES, type ErrorCode, FulmarError } from './core/error.js'
+export { ERROR_CODES, type ErrorCode, type ErrorParts, FulmarError } from './core/error.js'
 export type { JsonSchema } from './core/field.js'
 export { type InitOptions, init } from './core/init.js'
 export { Rng, type RngState } from './core/rng.js'

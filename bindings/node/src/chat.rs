@@ -3,7 +3,7 @@
 #![expect(clippy::too_many_arguments, reason = "a turn of a ledger is seven columns and options")]
 
 use fulmar::chat;
-use fulmar::core::{ErrorKind, exact_options_from_json, options_from_json};
+use fulmar::core::{Error, ErrorKind, exact_options_from_json, options_from_json};
 use napi::Env;
 use napi::bindgen_prelude::{Either, Float32Array, Uint8Array, Uint32Array, Uint32ArraySlice};
 use napi_derive::napi;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 mod history;
 
-use crate::error::{Result, guard};
+use crate::error::{Result, coded, guard};
 use crate::slot::Slot;
 use crate::text::{JsText, js_text};
 use crate::tokenizer::Tokenizer;
@@ -23,8 +23,10 @@ fn bytes(mask: &[bool]) -> Uint8Array {
 /// Returns a copy of `words` in JavaScript's memory. Transferring Rust's memory needs a finaliser, which costs more than copying a few
 /// words.
 fn copied<'env>(env: &'env Env, words: &[u32]) -> Result<Uint32ArraySlice<'env>> {
-    Uint32ArraySlice::copy_from(env, words)
-        .map_err(|error| napi::Error::new(ErrorKind::LimitExceeded.code(), error.reason.clone()))
+    Uint32ArraySlice::copy_from(env, words).map_err(|error| {
+        let detail = format!("out of memory: JavaScript has no room for {} ids", words.len());
+        coded(env, &Error::new(ErrorKind::OutOfMemory, detail).because(error))
+    })
 }
 
 /// Any `fulmar_chat::Renderer`.

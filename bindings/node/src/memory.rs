@@ -70,6 +70,11 @@ pub fn remember_env(_exports: Object<'_>, env: Env) -> napi::Result<()> {
     kept.map_err(|error| napi::Error::from_reason(error.detail()))
 }
 
+/// Returns the environment of this thread; `None` on threads that JavaScript does not run on, and while memory is reported.
+pub fn env() -> Option<Env> {
+    ISOLATE.with(|isolate| isolate.try_borrow().ok()?.as_ref().map(|isolate| isolate.env))
+}
+
 /// Reports the change in live bytes to V8 after a call. O(1) unless a sweep starts.
 pub fn report() {
     ISOLATE.with(|isolate| {

@@ -207,7 +207,7 @@ struct Callee(Option<SendWrapper<(Env, KeptAnswer)>>);
 
 impl Callee {
     fn boxed(env: Env, answer: &Answer<'_>) -> CoreResult<Box<dyn replay::Callee>> {
-        let function = answer.create_ref().map_err(|error| failed(&error))?;
+        let function = answer.create_ref().map_err(failed)?;
         Ok(Box::new(Self(Some(SendWrapper::new((env, function))))))
     }
 }
@@ -221,7 +221,7 @@ impl replay::Callee for Callee {
         let (env, function) = &**kept;
         let arguments = (operation.to_owned(), Float64Array::new(numbers.to_vec()));
         let called = function.borrow_back(env).and_then(|function| function.call(arguments.into()));
-        called.map_err(|error| failed(&error))
+        called.map_err(failed)
     }
 }
 
@@ -234,8 +234,8 @@ impl Drop for Callee {
     }
 }
 
-fn failed(error: &napi::Error) -> Error {
-    Error::new(ErrorKind::UserCode, error.reason.clone())
+fn failed(error: napi::Error) -> Error {
+    Error::new(ErrorKind::UserCode, error.reason.clone()).because(error)
 }
 
 /// Returns a storage that is written in JavaScript.

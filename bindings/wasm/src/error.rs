@@ -1,13 +1,19 @@
-//! Errors of Rust as JavaScript errors with a `code`.
+//! Errors of Rust as JavaScript errors with a `code`, the parts of their sentence and a `cause`.
 
 use std::cell::Cell;
+use std::error::Error as StdError;
+use std::fmt;
 
 use fulmar::core::Error;
 use js_sys::Reflect;
+use send_wrapper::SendWrapper;
 use wasm_bindgen::prelude::*;
 
 /// The result of an exported function.
 pub type Result<T> = std::result::Result<T, JsValue>;
+
+/// Most errors of a chain of causes that JavaScript receives.
+const CAUSES_MAX: usize = 8;
 
 thread_local! {
     static PANIC_TEXT: Cell<String> = const { Cell::new(String::new()) };
@@ -36,9 +42,57 @@ fn record_panics() {
     }));
 }
 
+/// A value that a function of JavaScript threw, as a source of [`Error`].
+#[derive(Debug)]
+pub struct Thrown(SendWrapper<JsValue>);
+
+impl Thrown {
+    pub fn new(value: JsValue) -> Self {
+        Self(SendWrapper::new(value))
+    }
+}
+
+impl fmt::Display for Thrown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a function of JavaScript threw")
+    }
+}
+
+impl StdError for Thrown {}
+
 fn coded(error: &Error) -> JsValue {
+    of_error(error, CAUSES_MAX)
+}
+
+fn of_error(error: &Error, causes: usize) -> JsValue {
     let object = js_sys::Error::new(error.detail());
-    // Fails only for a frozen object, and this one is new.
-    let _ = Reflect::set(&object, &"code".into(), &error.kind().code().into());
+    let parts = [
+        ("code", Some(error.kind().code())),
+        ("argument", error.argument()),
+        ("rule", error.rule()),
+        ("value", error.value()),
+    ];
+    for (name, part) in parts.into_iter().filter_map(|(name, part)| Some((name, part?))) {
+        // Fails only for a frozen object, and this one is new.
+        let _ = Reflect::set(&object, &name.into(), &part.into());
+    }
+    with_cause(object, error, causes)
+}
+
+/// Returns what JavaScript threw as it is; another source as an error with its sentence.
+fn of_source(source: &(dyn StdError + 'static), causes: usize) -> JsValue {
+    if let Some(Thrown(value)) = source.downcast_ref() {
+        return JsValue::clone(value);
+    }
+    match source.downcast_ref::<Error>() {
+        Some(error) => of_error(error, causes),
+        None => with_cause(js_sys::Error::new(&source.to_string()), source, causes),
+    }
+}
+
+fn with_cause(object: js_sys::Error, error: &dyn StdError, causes: usize) -> JsValue {
+    if let Some(source) = error.source().filter(|_| causes > 0) {
+        object.set_cause(&of_source(source, causes - 1));
+    }
     object.into()
 }

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use send_wrapper::SendWrapper;
 use wasm_bindgen::prelude::*;
 
-use crate::error::{Result, guard};
+use crate::error::{Result, Thrown, guard};
 use crate::face::{Lend, Share, face};
 use crate::tensor::{Tensor, TensorDict, TensorDictList};
 
@@ -29,10 +29,8 @@ impl replay::Callee for Callee {
         let numbers = js_sys::Float64Array::from(numbers);
         self.0.call2(&JsValue::NULL, &operation.into(), &numbers).map(|_| ()).map_err(|thrown| {
             let text = thrown.dyn_ref::<js_sys::Error>().map(|error| String::from(error.message()));
-            Error::new(
-                ErrorKind::UserCode,
-                text.unwrap_or_else(|| "something that is no error was thrown".to_owned()),
-            )
+            let text = text.unwrap_or_else(|| "something that is no error was thrown".to_owned());
+            Error::new(ErrorKind::UserCode, text).because(Thrown::new(thrown))
         })
     }
 }

@@ -31,7 +31,7 @@ impl Compute {
     /// Returns `len` zeros.
     ///
     /// # Errors
-    /// `LimitExceeded` if there is no memory for them.
+    /// `OutOfMemory` if there is no memory for them.
     pub fn zeros<T: Copy + Default>(self, len: usize) -> Result<Memory<T>> {
         dispatch!(self, cpu => {
             let mut values = Vec::new();
@@ -53,7 +53,7 @@ impl Compute {
     /// Returns `values` on this device, without a copy if they are already there.
     ///
     /// # Errors
-    /// `LimitExceeded` if there is no memory for them.
+    /// `OutOfMemory` if there is no memory for them.
     pub fn hold<T: Copy>(self, values: impl Into<Memory<T>>) -> Result<Memory<T>> {
         dispatch!(self, cpu => match values.into() {
             Memory::Cpu(values) => Ok(Memory::Cpu(values)),
@@ -133,7 +133,7 @@ impl<T: PartialEq> PartialEq for Memory<T> {
 
 fn too_long<T>(len: usize) -> Error {
     let detail = format!("out of memory: it cannot hold {len} elements of {}", std::any::type_name::<T>());
-    Error::new(ErrorKind::LimitExceeded, detail)
+    Error::new(ErrorKind::OutOfMemory, detail)
 }
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn memory_that_cannot_be_had_is_refused_instead_of_ending_the_process() {
         let refused = Compute::Cpu.zeros::<f64>(usize::MAX / 8).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::LimitExceeded);
+        assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
     }
 
     #[test]

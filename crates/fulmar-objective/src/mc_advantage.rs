@@ -391,8 +391,9 @@ impl McAdvantage {
     /// # Errors
     /// Never for finite rewards, and all rewards are finite.
     pub fn state_json(&self) -> Result<String> {
-        serde_json::to_string(&self.state)
-            .map_err(|error| Error::new(ErrorKind::NonFinite, format!("state must be written: {error}")))
+        serde_json::to_string(&self.state).map_err(|error| {
+            Error::new(ErrorKind::NonFinite, format!("state must be written: {error}")).because(error)
+        })
     }
 
     /// Restores the state that [`McAdvantage::state_json`] returned, with the same tickets.
@@ -402,7 +403,8 @@ impl McAdvantage {
     pub fn load_state_json(&mut self, json: &str) -> Result<()> {
         let corrupt =
             |detail: String| Error::new(ErrorKind::Corrupt, format!("state must be readable: {detail}"));
-        let state: State = serde_json::from_str(json).map_err(|error| corrupt(error.to_string()))?;
+        let state: State =
+            serde_json::from_str(json).map_err(|error| corrupt(error.to_string()).because(error))?;
         check_pending(state.queues.len().saturating_sub(1), false)?;
         let most = self.options.candidates_max();
         let is_bad = |queued: &Queued| {

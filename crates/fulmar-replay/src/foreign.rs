@@ -403,8 +403,9 @@ impl Writer for ForeignWriter {
 fn asked_state(mailbox: &Mailbox, callee: &dyn Callee, operation: &str) -> Result<Value> {
     callee.call(operation, &[])?;
     let text = mailbox.take_text().unwrap_or_else(|| "null".to_owned());
-    serde_json::from_str(&text)
-        .map_err(|error| Error::new(ErrorKind::UserCode, format!("state must be JSON: got {error}")))
+    serde_json::from_str(&text).map_err(|error| {
+        Error::new(ErrorKind::UserCode, format!("state must be JSON: got {error}")).because(error)
+    })
 }
 
 fn numbers(rows: &[usize]) -> Vec<f64> {

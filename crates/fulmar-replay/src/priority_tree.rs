@@ -97,7 +97,8 @@ impl PriorityTree {
     /// Returns a tree of `capacity` rows, none of them set.
     ///
     /// # Errors
-    /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above [`REPLAY_ROWS_MAX`](fulmar_core::limits::REPLAY_ROWS_MAX) or memory does not suffice.
+    /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above [`REPLAY_ROWS_MAX`](fulmar_core::limits::REPLAY_ROWS_MAX),
+    /// `OutOfMemory` if memory does not suffice.
     pub fn new(capacity: usize) -> Result<Self> {
         checked_capacity(capacity)?;
         let mut num_children = capacity.div_ceil(LINE);

@@ -170,13 +170,15 @@ const fn sum() -> Reduction {
 
 /// Converts `value` to JSON.
 pub(crate) fn to_state(value: &impl Serialize) -> Result<Value> {
-    serde_json::to_value(value).map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()))
+    serde_json::to_value(value)
+        .map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()).because(error))
 }
 
 /// Parses the state in `value`.
 pub(crate) fn from_state<T: serde::de::DeserializeOwned>(name: &str, value: &Value) -> Result<T> {
     T::deserialize(value).map_err(|error| {
         Error::new(ErrorKind::Malformed, format!("{name} must be of the documented form: got {error}"))
+            .because(error)
     })
 }
 

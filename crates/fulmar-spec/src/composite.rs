@@ -376,5 +376,6 @@ pub(crate) fn dict(value: &Entry) -> Result<&TensorDict> {
 
 fn missing(name: &str, dict: &TensorDict) -> Error {
     let known: Vec<_> = dict.entries().map(|(name, _)| format!("{name:?}")).collect();
-    Error::new(ErrorKind::UnknownName, format!("value must have the key {name:?}: got {}", known.join(", ")))
+    let known = if known.is_empty() { "no keys".to_owned() } else { known.join(", ") };
+    Error::new(ErrorKind::UnknownName, format!("value must have the key {name:?}: got {known}"))
 }

@@ -40,7 +40,7 @@ fn a_leaf_that_is_wrong_is_named_with_its_rule_and_value() {
     let error = spec.check(&TensorDict::new(&[]).unwrap().into()).unwrap_err();
     assert_eq!(
         (error.kind(), error.detail()),
-        (ErrorKind::UnknownName, r#"value must have the key "next": got "#)
+        (ErrorKind::UnknownName, r#"value must have the key "next": got no keys"#)
     );
 }
 

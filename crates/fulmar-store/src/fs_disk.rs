@@ -141,7 +141,7 @@ impl Disk for FsDisk {
             let free =
                 os::free_bytes(&self.path).map_or("an unknown number".to_owned(), |free| free.to_string());
             let detail = format!("disk must have room for {len} bytes: got {free} free ({error})");
-            Error::new(ErrorKind::Io, detail).at(path.display())
+            Error::new(ErrorKind::Io, detail).at(path.display()).because(error)
         })?;
         self.sync_folder()
     }

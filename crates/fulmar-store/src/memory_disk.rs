@@ -165,7 +165,7 @@ impl Disk for MemoryDisk {
         let mut content = Vec::new();
         if content.try_reserve_exact(len_wanted).is_err() {
             let detail = format!("{name} must fit in memory: got {len} bytes");
-            return Err(Error::new(ErrorKind::Io, detail));
+            return Err(Error::new(ErrorKind::OutOfMemory, detail));
         }
         let number = old.unwrap_or(memory.contents.len());
         match old {

@@ -265,7 +265,9 @@ impl Column {
                 for rest in rests {
                     let len = taken_count(rest)?;
                     let value = serde_json::from_slice(taken(rest, len)?);
-                    values.push(value.map_err(|error| corrupt(format!("a text must be JSON: got {error}")))?);
+                    values.push(value.map_err(|error| {
+                        corrupt(format!("a text must be JSON: got {error}")).because(error)
+                    })?);
                 }
                 let nested = NonTensor::nested(&shape, Value::Array(values));
                 Ok(nested.map_err(|error| corrupt(error.detail()))?.into())

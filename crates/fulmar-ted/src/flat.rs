@@ -135,7 +135,7 @@ impl Column {
     /// Returns its rows in the order of the flat form.
     ///
     /// # Errors
-    /// `LimitExceeded` if there is no memory for them.
+    /// `OutOfMemory` if there is no memory for them.
     pub fn laid(&self, layout: &Layout) -> Result<Tensor> {
         match &self.next {
             Some(next) => gathered(&self.root, next, &layout.observations),

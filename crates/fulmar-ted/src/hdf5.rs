@@ -33,7 +33,7 @@ pub fn read_hdf5(bytes: &[u8]) -> Result<TensorDict> {
 }
 
 fn read_file(bytes: &[u8]) -> Result<TensorDict> {
-    let file = File::from_bytes(bytes.to_vec()).map_err(|error| corrupt(&error))?;
+    let file = File::from_bytes(bytes.to_vec()).map_err(|error| corrupt(&error).because(error))?;
     // No two data sets share bytes, so a small file cannot ask for much memory. A group may be in several
     // others, at any depth.
     read_group(&file.root(), 0, &mut Budget { bytes: bytes.len(), objects: HDF5_OBJECTS_MAX })
@@ -88,7 +88,7 @@ pub fn write_hdf5(dict: &TensorDict) -> Result<Vec<u8>> {
             _ => return Err(not_kept(key, entry)),
         }
     }
-    builder.finish().map_err(|error| corrupt(&error))
+    builder.finish().map_err(|error| corrupt(&error).because(error))
 }
 
 /// Checks that the file begins with its superblock, states so, and has addresses of 8 bytes, as all common
@@ -113,16 +113,16 @@ fn read_group(group: &Group<'_>, depth: usize, left: &mut Budget) -> Result<Tens
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     let mut dict = TensorDict::new(&[])?;
-    let names = group.datasets().map_err(|error| corrupt(&error))?;
+    let names = group.datasets().map_err(|error| corrupt(&error).because(error))?;
     left.take_objects(names.len())?;
     for name in names {
         let tensor = read_data(group, &name, left).map_err(|error| named(error, &name))?;
         dict.set(name.as_str(), tensor)?;
     }
-    let names = group.groups().map_err(|error| corrupt(&error))?;
+    let names = group.groups().map_err(|error| corrupt(&error).because(error))?;
     left.take_objects(names.len())?;
     for name in names {
-        let inner = group.group(&name).map_err(|error| corrupt(&error));
+        let inner = group.group(&name).map_err(|error| corrupt(&error).because(error));
         let inner = inner
             .and_then(|inner| read_group(&inner, depth + 1, left))
             .map_err(|error| named(error, &name))?;
@@ -132,17 +132,17 @@ fn read_group(group: &Group<'_>, depth: usize, left: &mut Budget) -> Result<Tens
 }
 
 fn read_data(group: &Group<'_>, name: &str, left: &mut Budget) -> Result<Tensor> {
-    let data = group.dataset(name).map_err(|error| corrupt(&error))?;
-    let shape = data.shape().map_err(|error| corrupt(&error))?;
+    let data = group.dataset(name).map_err(|error| corrupt(&error).because(error))?;
+    let shape = data.shape().map_err(|error| corrupt(&error).because(error))?;
     let narrow = |len: &u64| usize::try_from(*len).map_err(|_| corrupt(&format!("a length of {len}")));
     let shape = shape.iter().map(narrow).collect::<Result<Vec<_>>>()?;
-    let dtype = dtype_of(&data.datatype().map_err(|error| corrupt(&error))?)?;
+    let dtype = dtype_of(&data.datatype().map_err(|error| corrupt(&error).because(error))?)?;
     let size_bytes = num_elements(&shape)?.saturating_mul(dtype.size_bytes());
     if size_bytes == 0 {
         return Tensor::zeros(dtype, &shape);
     }
     left.take_bytes(size_bytes, &shape)?;
-    let bytes = data.read_raw().map_err(|error| corrupt(&error))?;
+    let bytes = data.read_raw().map_err(|error| corrupt(&error).because(error))?;
     Tensor::from_bytes(dtype, &shape, &bytes)
 }
 

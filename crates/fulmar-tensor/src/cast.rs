@@ -14,7 +14,7 @@ impl Tensor {
     /// rounds to the nearest double.
     ///
     /// # Errors
-    /// `OutOfRange` if an integer dtype cannot hold an element; `LimitExceeded` if the result does not fit in memory.
+    /// `OutOfRange` if an integer dtype cannot hold an element; `OutOfMemory` if the result does not fit in memory.
     ///
     /// # Examples
     /// ```

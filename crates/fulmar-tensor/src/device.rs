@@ -33,7 +33,7 @@ impl Tensor {
     /// Returns the tensor on `device`. Copies unless it is already there.
     ///
     /// # Errors
-    /// `Unavailable`, with the reason, if there is no such device; `LimitExceeded` if the elements do not fit
+    /// `Unavailable`, with the reason, if there is no such device; `OutOfMemory` if the elements do not fit
     /// in its memory.
     pub fn to_device(&self, device: Device) -> Result<Self> {
         if device == self.device() {

@@ -95,7 +95,7 @@ impl Tensor {
     ///
     /// # Errors
     /// `ShapeMismatch` if `around` is longer than the rank; `OutOfRange` if no element of the dtype equals `value` (floats round it,
-    /// every number but 0 is `true`); `LimitExceeded` if the result does not fit in memory.
+    /// every number but 0 is `true`); `OutOfMemory` if the result does not fit in memory.
     ///
     /// # Examples
     /// ```
@@ -116,7 +116,7 @@ impl Tensor {
             let len =
                 before.checked_add(shape[dim]).and_then(|len| len.checked_add(*after)).ok_or_else(|| {
                     Error::new(
-                        ErrorKind::LimitExceeded,
+                        ErrorKind::OutOfMemory,
                         format!("padding must fit in memory: got {before} and {after}"),
                     )
                 })?;

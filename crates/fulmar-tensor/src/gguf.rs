@@ -106,7 +106,7 @@ impl<'a> File<'a> {
     /// here lists the slowest first.
     ///
     /// # Errors
-    /// `UnknownName` if there is no tensor of that name; `LimitExceeded` if there is no memory for it.
+    /// `UnknownName` if there is no tensor of that name; `OutOfMemory` if there is no memory for it.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         let Some(stored) = self.tensors.get(name) else {
             let detail =

@@ -139,7 +139,7 @@ impl Tensor {
     /// `OutOfRange` if a position does not exist, the index consumes more dimensions than there are, or a
     /// step is 0; `ShapeMismatch` if the shape of a mask differs from its dimensions, or picks do not
     /// broadcast; `Incompatible` if a pick holds neither integers nor bools, or there are two ellipses;
-    /// `LimitExceeded` if the result has too many dimensions or does not fit in memory.
+    /// `LimitExceeded` if the result has too many dimensions; `OutOfMemory` if it does not fit in memory.
     pub fn at(&self, index: &[Index]) -> Result<Self> {
         let (view, picks) = laid_out(self, index)?;
         if picks.is_empty() { Ok(view) } else { Places::new(&view, &picks)?.read(&view) }

@@ -211,11 +211,13 @@ impl LazyStack {
     /// Returns [`LazyStack::dense`] if keys and shapes agree, else this stack.
     ///
     /// # Errors
-    /// `LimitExceeded` if there is no memory for it.
+    /// `LimitExceeded` if it would have too many elements; `OutOfMemory` if there is no memory for it.
     pub fn maybe_dense(self) -> Result<Stacked> {
         match self.dense() {
             Ok(dict) => Ok(Stacked::Dict(dict)),
-            Err(error) if error.kind() == ErrorKind::LimitExceeded => Err(error),
+            Err(error) if matches!(error.kind(), ErrorKind::LimitExceeded | ErrorKind::OutOfMemory) => {
+                Err(error)
+            }
             Err(_) => Ok(Stacked::Lazy(self)),
         }
     }

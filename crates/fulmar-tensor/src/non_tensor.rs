@@ -215,7 +215,7 @@ impl NonTensor {
         match &self.0 {
             Kind::Shared(value) => vec![(**value).clone(); len],
             Kind::Each { index, values } => {
-                let picks = index.to_vec::<u32>().unwrap_or_default();
+                let picks = index.cloned::<u32>();
                 picks.into_iter().map(|at| values[at as usize].clone()).collect()
             }
         }

@@ -66,7 +66,7 @@ impl Storage {
     /// Reads `len` little-endian elements.
     ///
     /// # Errors
-    /// `LimitExceeded` if there is no memory for them; `Io` if `reader` fails or ends early; `Corrupt` if a bool is neither 0
+    /// `OutOfMemory` if there is no memory for them; `Io` if `reader` fails or ends early; `Corrupt` if a bool is neither 0
     /// nor 1.
     pub fn read(dtype: Dtype, len: usize, reader: &mut dyn Read) -> Result<Self> {
         with_element!(dtype, T => {
@@ -80,7 +80,7 @@ impl Storage {
 /// Returns `len` zeros from the system's zeroed pages, which use memory only once they are written.
 ///
 /// # Errors
-/// `LimitExceeded` where `vec!` would abort the process.
+/// `OutOfMemory` where `vec!` would abort the process.
 pub fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
     bytemuck::allocation::try_zeroed_slice_box(len).map(Vec::from).map_err(|()| too_large::<T>(len))
 }
@@ -88,7 +88,7 @@ pub fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
 /// Returns a vector with capacity for `len` elements.
 ///
 /// # Errors
-/// `LimitExceeded` where `Vec::with_capacity` would abort the process.
+/// `OutOfMemory` where `Vec::with_capacity` would abort the process.
 pub fn reserved<T>(len: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     values.try_reserve_exact(len).map_err(|_| too_large::<T>(len))?;
@@ -97,7 +97,7 @@ pub fn reserved<T>(len: usize) -> Result<Vec<T>> {
 
 fn too_large<T>(len: usize) -> Error {
     let detail = format!("a tensor must fit in memory: got {len} elements of {}", std::any::type_name::<T>());
-    Error::new(ErrorKind::LimitExceeded, detail)
+    Error::new(ErrorKind::OutOfMemory, detail)
 }
 
 /// Returns the number of bytes of all elements that tensors of this process hold now, each storage counted
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_storage_that_cannot_exist_is_refused_instead_of_ending_the_process() {
-        assert_eq!(zeroed::<f64>(usize::MAX / 8).unwrap_err().kind(), ErrorKind::LimitExceeded);
+        assert_eq!(zeroed::<f64>(usize::MAX / 8).unwrap_err().kind(), ErrorKind::OutOfMemory);
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl Tensor {
     /// Returns the sums along dimension `dim`, which is removed; dtypes as in [`Tensor::sum`].
     ///
     /// # Errors
-    /// `OutOfRange` if there is no such dimension, or as in [`Tensor::sum`]; `LimitExceeded` if the result does not fit in memory.
+    /// `OutOfRange` if there is no such dimension, or as in [`Tensor::sum`]; `OutOfMemory` if the result does not fit in memory.
     ///
     /// # Examples
     /// ```

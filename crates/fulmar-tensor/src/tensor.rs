@@ -115,7 +115,7 @@ impl Tensor {
     /// Returns a tensor of zeros (`false` for bools).
     ///
     /// # Errors
-    /// `LimitExceeded` if `shape` has too many dimensions or does not fit in memory.
+    /// `LimitExceeded` if `shape` has too many dimensions; `OutOfMemory` if the tensor does not fit in memory.
     ///
     /// # Examples
     /// ```
@@ -250,20 +250,31 @@ impl Tensor {
     /// Copies the elements out, row-major.
     ///
     /// # Errors
-    /// `Incompatible` if `T` is not the dtype; `LimitExceeded` if there is no memory for them.
+    /// `Incompatible` if `T` is not the dtype; `OutOfMemory` if there is no memory for them.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        let elements = self.elements::<T>()?;
         let mut values = reserved(self.num_elements())?;
-        for run in self.runs() {
-            values.extend_from_slice(&elements[run]);
-        }
+        self.append_to(&mut values)?;
         Ok(values)
+    }
+
+    fn append_to<T: Element>(&self, values: &mut Vec<T>) -> Result<()> {
+        let elements = self.elements::<T>()?;
+        self.runs().for_each(|run| values.extend_from_slice(&elements[run]));
+        Ok(())
+    }
+
+    /// Copies the elements, whose dtype is that of `T`. Memory that cannot be had ends the program, as in `Vec::clone`.
+    pub(crate) fn cloned<T: Element>(&self) -> Vec<T> {
+        let mut values = Vec::with_capacity(self.num_elements());
+        let copied = self.append_to(&mut values);
+        debug_assert!(copied.is_ok(), "T must be the dtype");
+        values
     }
 
     /// Converts the elements to `f32`, row-major: rounds doubles and large integers; `true` is 1.
     #[must_use]
     pub fn to_f32_vec(&self) -> Vec<f32> {
-        with_element!(self.dtype, T => self.to_vec::<T>().unwrap_or_default().into_iter().map(T::to_f32).collect())
+        with_element!(self.dtype, T => self.cloned::<T>().into_iter().map(T::to_f32).collect())
     }
 
     /// Copies the elements out as little-endian bytes, row-major.
@@ -299,11 +310,11 @@ impl Tensor {
     /// Returns a dense copy with its own storage.
     #[must_use]
     pub fn copied(&self) -> Self {
-        let copy = || with_element!(self.dtype, T => T::store(self.to_vec::<T>().unwrap_or_default().into()));
+        let copy = || with_element!(self.dtype, T => T::store(self.cloned::<T>().into()));
         dispatch!(self.compute(), cpu => Self::over(copy(), self.dtype, &self.shape))
     }
 
-    /// Returns [`Tensor::contiguous`], or `LimitExceeded` if there is no memory.
+    /// Returns [`Tensor::contiguous`], or `OutOfMemory` if there is no memory.
     pub(crate) fn dense(&self) -> Result<Self> {
         if self.is_contiguous() {
             return Ok(self.clone());

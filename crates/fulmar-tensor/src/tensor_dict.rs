@@ -129,7 +129,11 @@ impl TensorDict {
         let key = key.into();
         self.get(key.clone()).ok_or_else(|| {
             let known: Vec<_> = self.leaf_keys().iter().map(ToString::to_string).collect();
-            Error::new(ErrorKind::UnknownName, format!("key must be one of {}: got {key}", known.join(", ")))
+            let known = match known.as_slice() {
+                [] => "the entries, and there are none".to_owned(),
+                known => known.join(", "),
+            };
+            Error::new(ErrorKind::UnknownName, format!("key must be one of {known}: got {key}"))
         })
     }
 

@@ -90,6 +90,7 @@ impl CharTokenizer {
     pub fn from_json(text: &str) -> Result<Self> {
         let form: JsonForm = serde_json::from_str(text).map_err(|error| {
             Error::new(ErrorKind::Malformed, format!("tokenizer JSON must be valid: got {error}"))
+                .because(error)
         })?;
         if form.version != JSON_VERSION || form.kind != "char" {
             let detail = format!(

@@ -324,6 +324,7 @@ fn parse(name: &str, text: &str) -> Result<Map<String, Value>> {
     // serde_json itself refuses more than 128 levels.
     serde_json::from_str(text).map_err(|error| {
         Error::new(ErrorKind::Malformed, format!("{name} must hold a JSON object: got {error}"))
+            .because(error)
     })
 }
 
@@ -340,6 +341,7 @@ fn check_file_size(name: &str, num_bytes: u64) -> Result<()> {
 fn json_of<T: DeserializeOwned>(name: &str, value: Value) -> Result<T> {
     serde_json::from_value(value).map_err(|error| {
         Error::new(ErrorKind::Malformed, format!("{name} must be of the documented form: got {error}"))
+            .because(error)
     })
 }
 

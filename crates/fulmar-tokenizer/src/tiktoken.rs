@@ -86,8 +86,9 @@ impl TiktokenTokenizer {
     /// `Malformed` if `text` does not have that form; `Incompatible` for another version or kind; the errors
     /// of [`TiktokenTokenizer::new`].
     pub fn from_json(text: &str) -> Result<Self> {
-        let form: JsonForm = serde_json::from_str(text)
-            .map_err(|error| malformed(format!("tokenizer JSON must be valid: got {error}")))?;
+        let form: JsonForm = serde_json::from_str(text).map_err(|error| {
+            malformed(format!("tokenizer JSON must be valid: got {error}")).because(error)
+        })?;
         if form.version != JSON_VERSION || form.kind != "tiktoken" {
             let detail = format!(
                 "tokenizer JSON must be of kind \"tiktoken\", version {JSON_VERSION}: got kind {:?}, version {}",
@@ -216,8 +217,8 @@ impl SpecialTokens {
 
 /// Returns the tokens of a rank file with their ids.
 fn read_ranks(ranks: &[u8]) -> Result<Vec<(Vec<u8>, u32)>> {
-    let text =
-        std::str::from_utf8(ranks).map_err(|error| malformed(format!("ranks must be UTF-8: got {error}")))?;
+    let text = std::str::from_utf8(ranks)
+        .map_err(|error| malformed(format!("ranks must be UTF-8: got {error}")).because(error))?;
     let mut tokens = Vec::new();
     let mut seen = (HashSet::new(), HashSet::new());
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {

@@ -9,7 +9,16 @@ export {
   type PlacedDevice,
   placeDevice,
 } from './device.js'
-export { call, callAsync, ERROR_CODES, type ErrorCode, FulmarError, messageOf } from './error.js'
+export {
+  call,
+  callAsync,
+  calledBack,
+  ERROR_CODES,
+  type ErrorCode,
+  type ErrorParts,
+  FulmarError,
+  messageOf,
+} from './error.js'
 export { yieldToEventLoop } from './event-loop.js'
 export {
   type Field,

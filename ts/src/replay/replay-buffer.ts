@@ -1,6 +1,14 @@
 /** Buffers that keep items and draw batches of them. */
 
-import { call, callAsync, checkKnownKeys, describeValue, FulmarError, Handle } from '../core/index.js'
+import {
+  call,
+  callAsync,
+  calledBack,
+  checkKnownKeys,
+  describeValue,
+  FulmarError,
+  Handle,
+} from '../core/index.js'
 import {
   type RawPendingBatch,
   type RawReplayBatch,
@@ -243,18 +251,12 @@ export class ReplayBuffer {
     const mailbox = raw.Mailbox.empty()
     const [ownSampler, ownWriter] = [samplerAnswers(sampler, mailbox), writerAnswers(writer, mailbox)]
     const own = { ...ownSampler, ...ownWriter }
+    const answer = calledBack((name: string, numbers: Float64Array) => own[name]?.([...numbers]))
     const create = () =>
       attached.get(options) ??
       withRawStorage(storage, (one) =>
         ownSampler || ownWriter
-          ? raw.bufferOfParts(
-              one,
-              JSON.stringify(core),
-              mailbox,
-              !!ownSampler,
-              !!ownWriter,
-              (name, numbers) => own[name]?.([...numbers]),
-            )
+          ? raw.bufferOfParts(one, JSON.stringify(core), mailbox, !!ownSampler, !!ownWriter, answer)
           : raw.ReplayBuffer.create(one, JSON.stringify(core)),
       )
     this.#native = new Handle('ReplayBuffer', create)

@@ -1,6 +1,14 @@
 /** Storages of the items of a buffer. */
 
-import { call, checkKnownKeys, type DeviceName, Handle, type OnDevice, placeDevice } from '../core/index.js'
+import {
+  call,
+  calledBack,
+  checkKnownKeys,
+  type DeviceName,
+  Handle,
+  type OnDevice,
+  placeDevice,
+} from '../core/index.js'
 import { type RawStorage, raw } from '../native/index.js'
 import { indices } from '../tensor/tensor.js'
 import { dictAround, type TensorDict, withRawDict } from '../tensor/tensor-dict.js'
@@ -124,7 +132,7 @@ class SourceStorage extends Storage {
   constructor(source: StorageSource) {
     super(() => {
       const mailbox = raw.Mailbox.empty()
-      return raw.foreignStorage(source.maxSize, mailbox, (operation, numbers) => {
+      const answer = calledBack((operation: string, numbers: Float64Array) => {
         const items = operation === 'set' && mailbox.takeItems()
         if (items)
           source.set(
@@ -134,6 +142,7 @@ class SourceStorage extends Storage {
         if (operation === 'get') withRawDict(source.get([...numbers]), (dict) => mailbox.putItems(dict))
         if (operation === 'clear') source.clear()
       })
+      return raw.foreignStorage(source.maxSize, mailbox, answer)
     })
   }
 }

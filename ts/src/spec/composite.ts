@@ -152,7 +152,8 @@ export class Composite<E extends SpecEntries = SpecEntries> extends TensorSpec<D
   pop(key: TensorKey): TensorSpec | null {
     const found = this.get(key)
     if (this.delete(key) && found !== undefined) return found
-    throw new FulmarError('UNKNOWN_NAME', `key must be one of ${this.keys().join(', ')}: got ${pathOf(key)}`)
+    const known = this.keys().join(', ') || 'the entries, and there are none'
+    throw new FulmarError('UNKNOWN_NAME', `key must be one of ${known}: got ${pathOf(key)}`)
   }
 
   /**

@@ -44,6 +44,9 @@ test('keys are set, read, merged and taken out', () => {
   expect(spec.leafKeys()).toContainEqual(['next', 'reward'])
   expect(spec.pop('observation')).toBeInstanceOf(Unbounded)
   expect(codeOf(() => spec.pop('observation'))).toBe('UNKNOWN_NAME')
+  expect(() => new Composite({}).pop('action')).toThrow(
+    'key must be one of the entries, and there are none: got action',
+  )
   expect([spec.delete(['next', 'reward']), spec.delete('none')]).toEqual([true, false])
   const apart = spec.separates('action', ['next', 'done'], 'none')
   expect(apart.nestedKeys()).toEqual([['action'], ['next', 'done'], ['next']])

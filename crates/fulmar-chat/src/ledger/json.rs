@@ -43,5 +43,6 @@ impl Ledger {
 fn read<T: DeserializeOwned>(text: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|error| {
         Error::new(ErrorKind::Malformed, format!("ledger JSON must be of its documented form: got {error}"))
+            .because(error)
     })
 }

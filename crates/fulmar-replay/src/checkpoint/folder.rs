@@ -78,8 +78,8 @@ fn sync_folder(path: &Path) -> Result<()> {
 
 /// Writes `value` as the file at `path`.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
-    let text =
-        serde_json::to_vec(value).map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()))?;
+    let text = serde_json::to_vec(value)
+        .map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()).because(error))?;
     check_bytes(text.len() as u64).map_err(|error| error.at(path.display()))?;
     replace_file(path, |writer| Ok(writer.write_all(&text)?))
 }
@@ -89,9 +89,9 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let read = || {
         let Some((bytes, file)) = opened(path)? else { return Ok(None) };
         check_bytes(bytes)?;
-        serde_json::from_reader(BufReader::new(file.take(bytes)))
-            .map(Some)
-            .map_err(|error| corrupt(format!("must be JSON of the documented form: got {error}")))
+        serde_json::from_reader(BufReader::new(file.take(bytes))).map(Some).map_err(|error| {
+            corrupt(format!("must be JSON of the documented form: got {error}")).because(error)
+        })
     };
     read().map_err(|error: Error| error.at(path.display()))
 }

@@ -88,7 +88,9 @@ impl About {
         let mut leaves = Vec::new();
         for (name, about) in &self.metadata {
             let leaf = Leaf::deserialize(about)
-                .map_err(|error| corrupt(format!("a leaf must have a dtype and a shape: got {error}")))
+                .map_err(|error| {
+                    corrupt(format!("a leaf must have a dtype and a shape: got {error}")).because(error)
+                })
                 .and_then(|leaf| read_leaf(name, &leaf, folder));
             leaves.push(leaf.map_err(|error| error.at(format!("{name:?}")))?);
         }

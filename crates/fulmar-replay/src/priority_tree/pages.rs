@@ -5,7 +5,6 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use bytemuck::Pod;
-use fulmar_core::limits::REPLAY_ROWS_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
 
 /// Shorter arrays, below two huge pages of x86-64, are on the heap.
@@ -98,8 +97,7 @@ impl<T: Pod> fmt::Debug for Pages<T> {
 }
 
 fn too_long(len: usize) -> Error {
-    let detail = format!("capacity must fit memory, and be <= {REPLAY_ROWS_MAX} rows: {len} items do not");
-    Error::new(ErrorKind::LimitExceeded, detail)
+    Error::new(ErrorKind::OutOfMemory, format!("capacity must fit in memory: got {len} items"))
 }
 
 #[cfg(test)]
@@ -114,6 +112,6 @@ mod tests {
             pages[len - 1] = 7;
             assert_eq!(pages.last(), Some(&7));
         }
-        assert_eq!(Pages::<u64>::zeroed(usize::MAX / 4).unwrap_err().kind(), ErrorKind::LimitExceeded);
+        assert_eq!(Pages::<u64>::zeroed(usize::MAX / 4).unwrap_err().kind(), ErrorKind::OutOfMemory);
     }
 }

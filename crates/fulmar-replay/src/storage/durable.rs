@@ -330,7 +330,7 @@ fn store_options(
 ) -> Result<StoreOptions> {
     let described = Described { format: FORMAT, shape: shape.to_vec(), rows: schema.to_text() };
     let schema = serde_json::to_string(&described)
-        .map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()))?;
+        .map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()).because(error))?;
     let DurableStorageOptions { durability, segment_bytes } = options;
     Ok(StoreOptions { capacity: num_elements(shape)? as u64 + RESERVED, schema, segment_bytes, durability })
 }

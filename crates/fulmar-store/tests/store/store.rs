@@ -380,3 +380,12 @@ fn a_checkpoint_that_is_opened_never_loses_its_only_superblock() {
         }
     }
 }
+
+#[test]
+fn a_file_that_memory_cannot_hold_is_out_of_memory_and_leaves_the_disk_as_it_was() {
+    let disk = MemoryDisk::default();
+    disk.allocate("small", 4).unwrap();
+    let error = disk.allocate("small", u64::MAX).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    disk.write_at("small", 0, &[7; 4]).unwrap();
+}

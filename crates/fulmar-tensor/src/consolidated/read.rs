@@ -28,8 +28,9 @@ pub fn from(source: &mut dyn Source, size_bytes: u64) -> Result<TensorDict> {
     source.seek(SeekFrom::Start(payload))?;
     let mut text = vec![0; length as usize];
     source.read_exact(&mut text)?;
-    let description: Description = serde_json::from_slice(&text)
-        .map_err(|error| corrupt(format!("the description must be that of a dictionary: {error}")))?;
+    let description: Description = serde_json::from_slice(&text).map_err(|error| {
+        corrupt(format!("the description must be that of a dictionary: {error}")).because(error)
+    })?;
     let mut reader = Reader { source, payload, left: payload };
     let dict = match reader.entry(description, &[], 0)? {
         Entry::Dict(dict) => dict,
@@ -140,14 +141,14 @@ impl Reader<'_> {
             names.filter(|names| names.len() != batch_size.len() || names.iter().any(Option::is_some))
         {
             let names: Vec<_> = names.iter().map(Option::as_deref).collect();
-            dict.set_names(&names).map_err(|error| corrupt(error.to_string()))?;
+            dict.set_names(&names).map_err(|error| corrupt(error.to_string()).because(error))?;
         }
         Ok(dict)
     }
 
     fn tensor(&mut self, place: &Value) -> Result<Tensor> {
         let place = Place::deserialize(place).map_err(|error| {
-            corrupt(format!("a leaf must be [dtype, shape, start, stop, padding]: {error}"))
+            corrupt(format!("a leaf must be [dtype, shape, start, stop, padding]: {error}")).because(error)
         })?;
         let (Place::Plain(dtype, shape, start, stop, padding)
         | Place::Ragged(dtype, shape, start, stop, padding, _)) = place;
@@ -276,14 +277,14 @@ fn counts(tensor: &Tensor) -> Result<Vec<u64>> {
 fn described(below: Value) -> Result<Description> {
     serde_json::from_value(below).map_err(|error| {
         let words = CONTROL_KEYS.join(", ");
-        corrupt(format!("a nested description must have {words}: {error}"))
+        corrupt(format!("a nested description must have {words}: {error}")).because(error)
     })
 }
 
 fn own<T: serde::de::DeserializeOwned>(own: &mut Map<String, Value>, key: &str) -> Result<T> {
     let value = own.shift_remove(key).unwrap_or_default();
     serde_json::from_value(value)
-        .map_err(|error| corrupt(format!("\"cls_metadata\" must have {key:?}: {error}")))
+        .map_err(|error| corrupt(format!("\"cls_metadata\" must have {key:?}: {error}")).because(error))
 }
 
 fn corrupt(detail: String) -> Error {

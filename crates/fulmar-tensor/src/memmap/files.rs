@@ -107,7 +107,7 @@ pub struct Archive<R> {
 impl<R: Read + Seek> Archive<R> {
     pub fn new(mut reader: R) -> Result<Self> {
         check_num_members(&mut reader)?;
-        let zip = ZipArchive::new(reader).map_err(|error| zip_error(&error))?;
+        let zip = ZipArchive::new(reader).map_err(zip_error)?;
         Ok(Self { zip, opened: HashSet::new() })
     }
 }
@@ -115,15 +115,15 @@ impl<R: Read + Seek> Archive<R> {
 /// Refuses an archive of too many members before room for them is made.
 fn check_num_members(reader: &mut (impl Read + Seek)) -> Result<()> {
     let archive = ZipIterable::try_new(reader, Config::default());
-    let mut archive = archive.map_err(|error| zip_error(&error))?;
+    let mut archive = archive.map_err(zip_error)?;
     let num_members = archive.len();
     if num_members > ARCHIVE_MEMBERS_MAX {
         let detail = format!("an archive must have at most {ARCHIVE_MEMBERS_MAX} members: got {num_members}");
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     // With a damaged list of members, the crate would search for another list, of another length.
-    for member in archive.files().map_err(|error| zip_error(&error))? {
-        member.map_err(|error| zip_error(&error))?;
+    for member in archive.files().map_err(zip_error)? {
+        member.map_err(zip_error)?;
     }
     Ok(())
 }
@@ -136,14 +136,14 @@ impl<R: Read + Seek> Files for Archive<R> {
                 Ok(Some((member.size(), Box::new(member))))
             }
             Err(zip::result::ZipError::FileNotFound) => Ok(None),
-            Err(error) => Err(zip_error(&error)),
+            Err(error) => Err(zip_error(error)),
         }
     }
 
     fn stray(&mut self) -> Result<Option<String>> {
         for at in 0..self.zip.len() {
-            let member = self.zip.by_index_raw(at).map_err(|error| zip_error(&error))?;
-            let path = member.name().map_err(|error| zip_error(&error))?;
+            let member = self.zip.by_index_raw(at).map_err(zip_error)?;
+            let path = member.name().map_err(zip_error)?;
             let name = path.rsplit('/').next().unwrap_or_default();
             if is_of_format(name) && !self.opened.contains(&*path) && member.size() > 0 {
                 return Ok(Some(path.into_owned()));
@@ -224,7 +224,7 @@ impl ArchiveWriter {
     }
 
     pub fn finish(self) -> Result<Vec<u8>> {
-        self.0.finish().map(Cursor::into_inner).map_err(|error| zip_error(&error))
+        self.0.finish().map(Cursor::into_inner).map_err(zip_error)
     }
 }
 
@@ -240,16 +240,17 @@ impl Sink for ArchiveWriter {
             .large_file(true)
             .last_modified_time(zip::DateTime::default())
             .with_alignment(if elements { ALIGNMENT_BYTES } else { 1 });
-        self.0.start_file(path, options).map_err(|error| zip_error(&error))?;
+        self.0.start_file(path, options).map_err(zip_error)?;
         write(&mut self.0)
     }
 }
 
-fn zip_error(error: &zip::result::ZipError) -> Error {
+fn zip_error(error: zip::result::ZipError) -> Error {
     match error {
-        zip::result::ZipError::Io(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
-            Error::new(ErrorKind::Io, error.to_string())
+        zip::result::ZipError::Io(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => error.into(),
+        error => {
+            let detail = format!("must be a ZIP archive of stored members: got {error}");
+            Error::new(ErrorKind::Corrupt, detail).because(error)
         }
-        _ => Error::new(ErrorKind::Corrupt, format!("must be a ZIP archive of stored members: got {error}")),
     }
 }

@@ -112,8 +112,9 @@ fn check_no_lost_leaf(files: &mut dyn Files, prefix: &str) -> Result<()> {
 }
 
 fn leaf(files: &mut dyn Files, path: &str, description: Value) -> Result<Entry> {
-    let leaf: Leaf = serde_json::from_value(description)
-        .map_err(|error| corrupt(format!("a description must be of a tensor or of a folder: {error}")))?;
+    let leaf: Leaf = serde_json::from_value(description).map_err(|error| {
+        corrupt(format!("a description must be of a tensor or of a folder: {error}")).because(error)
+    })?;
     let dtype = from_torch_name(&leaf.dtype)?;
     if leaf.is_nested {
         ragged(files, path, dtype, &leaf.shape)
@@ -137,7 +138,7 @@ fn elements(files: &mut dyn Files, path: &str, dtype: Dtype, shape: &[usize]) ->
     }
     let storage = Storage::read(dtype, len, &mut reader)?;
     // Reading to the end of an archive member verifies its checksum.
-    if reader.read(&mut [0]).map_err(|error| corrupt(format!("{path}: {error}")))? != 0 {
+    if reader.read(&mut [0]).map_err(|error| corrupt(format!("{path}: {error}")).because(error))? != 0 {
         return Err(corrupt(format!("{path} must hold exactly {want} bytes: it holds more")));
     }
     Ok(Tensor::over(storage, dtype, shape))
@@ -216,8 +217,9 @@ fn lazy_stack(files: &mut dyn Files, prefix: &str, meta: &Map<String, Value>, de
 
 fn control<T: serde::de::DeserializeOwned>(meta: &mut Map<String, Value>, key: &str) -> Result<T> {
     let value = meta.shift_remove(key).unwrap_or_default();
-    serde_json::from_value(value)
-        .map_err(|error| corrupt(format!("meta.json must have the batch size at {key:?}: {error}")))
+    serde_json::from_value(value).map_err(|error| {
+        corrupt(format!("meta.json must have the batch size at {key:?}: {error}")).because(error)
+    })
 }
 
 fn meta_at(files: &mut dyn Files, prefix: &str) -> Result<Map<String, Value>> {
@@ -234,7 +236,7 @@ fn meta_at(files: &mut dyn Files, prefix: &str) -> Result<Map<String, Value>> {
     reader
         .take(MEMMAP_META_BYTES_MAX as u64)
         .read_to_end(&mut text)
-        .map_err(|error| corrupt(format!("{path}: {error}")))?;
+        .map_err(|error| corrupt(format!("{path}: {error}")).because(error))?;
     match serde_json::from_slice(&text) {
         Ok(Value::Object(meta)) => Ok(meta),
         Ok(_) => Err(corrupt(format!("{path} must be a JSON object"))),

@@ -79,6 +79,7 @@ impl Header {
     pub fn parse(text: &[u8], data_len: u64) -> Result<Self> {
         let raw: RawHeader = serde_json::from_slice(text).map_err(|error| {
             Error::new(ErrorKind::Corrupt, format!("header must be that of a safetensors file: {error}"))
+                .because(error)
         })?;
         let mut entries = raw.tensors.entries;
         entries.sort_by_key(|(_, entry)| entry.data_offsets);

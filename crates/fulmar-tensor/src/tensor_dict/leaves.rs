@@ -89,7 +89,7 @@ impl TensorDict {
     /// Returns the same keys and shapes with zeros (`false` for bools); JSON values stay.
     ///
     /// # Errors
-    /// `LimitExceeded` if there is no memory for them.
+    /// `OutOfMemory` if there is no memory for them.
     pub fn zeros_like(&self) -> Result<Self> {
         self.apply(&|tensor| Tensor::zeros(tensor.dtype(), tensor.shape())?.to_device(tensor.device()))
     }

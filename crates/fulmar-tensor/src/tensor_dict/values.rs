@@ -203,7 +203,7 @@ impl TensorDict {
     ///
     /// # Errors
     /// `ShapeMismatch` if `around` is longer than the batch size; `OutOfRange` if no element of a dtype
-    /// equals `value`; `Incompatible` at a ragged entry and at per-element values; `LimitExceeded` if the
+    /// equals `value`; `Incompatible` at a ragged entry and at per-element values; `OutOfMemory` if the
     /// result does not fit in memory.
     ///
     /// # Examples

@@ -140,6 +140,18 @@ fn entries_that_do_not_fit_are_typed_errors_with_key_and_shapes() {
 }
 
 #[test]
+fn a_key_of_an_empty_dictionary_is_refused_without_an_empty_list_of_keys() {
+    let error = TensorDict::new(&[2]).unwrap().entry(["next", "reward"]).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.argument(), error.value()),
+        (ErrorKind::UnknownName, Some("key"), Some(r#"["next", "reward"]"#))
+    );
+    assert_eq!(error.rule(), Some("must be one of the entries, and there are none"));
+    let one = batch(vec![1], &[0, 1], json!(["a"])).entry("reward").unwrap_err();
+    assert_eq!(one.rule(), Some(r#"must be one of "ids", ["meta", "text"], "task""#));
+}
+
+#[test]
 fn the_depth_of_keys_and_of_nested_dictionaries_is_limited() {
     let path = |len: usize| Key::from(vec!["k".to_owned(); len]);
     let mut dict = TensorDict::new(&[]).unwrap();

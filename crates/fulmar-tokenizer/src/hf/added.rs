@@ -65,6 +65,7 @@ impl Finder {
         let mut builder = AhoCorasick::builder();
         let automaton = builder.match_kind(MatchKind::LeftmostLongest).build(patterns).map_err(|error| {
             Error::new(ErrorKind::LimitExceeded, format!("added_tokens must fit one automaton: got {error}"))
+                .because(error)
         })?;
         Ok(Self { automaton: (!tokens.is_empty()).then_some(automaton), tokens })
     }

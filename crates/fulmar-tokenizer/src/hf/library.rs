@@ -108,6 +108,7 @@ impl Library {
         let Some(decoder) = &self.decoder else { return Ok(names.join(" ")) };
         decoder.decode(names).map_err(|error| {
             Error::new(ErrorKind::Corrupt, format!("decoder must be able to write every token: got {error}"))
+                .because(error)
         })
     }
 
@@ -127,7 +128,7 @@ impl Library {
             let found = self.model.tokenize(part).map_err(|error| {
                 let place = piece.offsets_original().0;
                 let detail = format!("text must be in the vocabulary: got {error} at byte {place}");
-                Error::new(ErrorKind::UnknownText, detail)
+                Error::new(ErrorKind::UnknownText, detail).because(error)
             })?;
             let mut cuts = Vec::new();
             for token in found.iter().filter(|token| is_forbidden(token.id)) {

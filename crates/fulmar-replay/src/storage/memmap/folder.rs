@@ -317,8 +317,8 @@ fn make_files(path: &Path, ours: &FsDisk, about: &About, row: &TensorDict) -> Re
 
 /// Makes the board last and atomically: a folder has a storage if and only if it has a board.
 pub(super) fn make_board(path: &Path, ours: &FsDisk, about: &About, capacity: usize) -> Result<()> {
-    let text =
-        serde_json::to_string(about).map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()))?;
+    let text = serde_json::to_string(about)
+        .map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()).because(error))?;
     if text.len() > MEMMAP_META_BYTES_MAX {
         let detail =
             format!("a description must have at most {MEMMAP_META_BYTES_MAX} bytes: got {}", text.len());
@@ -377,7 +377,8 @@ fn read_board(path: &Path) -> Result<(Mapping, Sizes, About)> {
     if head[HEAD_CHECKSUM] != checksum(&head[..HEAD_CHECKSUM], &text) {
         return Err(corrupt("another checksum"));
     }
-    let about: About = serde_json::from_slice(&text).map_err(|error| corrupt(&error.to_string()))?;
+    let about: About =
+        serde_json::from_slice(&text).map_err(|error| corrupt(&error.to_string()).because(error))?;
     if fulmar_core::num_elements(&about.shape)? != capacity {
         return Err(corrupt("a shape of another capacity"));
     }

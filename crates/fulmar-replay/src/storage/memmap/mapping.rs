@@ -27,7 +27,7 @@ impl Mapping {
                 return Err(Error::new(ErrorKind::Corrupt, detail));
             }
             let len = usize::try_from(len).map_err(|_| {
-                Error::new(ErrorKind::LimitExceeded, format!("must fit memory: got {len} bytes"))
+                Error::new(ErrorKind::OutOfMemory, format!("must fit in memory: got {len} bytes"))
             })?;
             Ok(Self { memory: MmapOptions::new().len(len).map_raw(&file)?, len })
         };

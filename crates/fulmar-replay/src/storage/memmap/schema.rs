@@ -73,8 +73,8 @@ impl Schema {
                     let row_bytes = num_elements(shape)?.checked_mul(dtype.size_bytes());
                     let offset = leaves.last().map_or(Some(0), Leaf::end);
                     let (Some(row_bytes), Some(offset)) = (row_bytes, offset) else {
-                        let detail = format!("a row must fit memory: got the shape {shape:?}");
-                        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+                        let detail = format!("a row must fit in memory: got the shape {shape:?}");
+                        return Err(Error::new(ErrorKind::OutOfMemory, detail));
                     };
                     let unit = 1 << row_bytes.trailing_zeros().min(3);
                     leaves.push(Leaf { key: Key::from(path), row_bytes, unit, offset });

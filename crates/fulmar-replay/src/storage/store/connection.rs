@@ -45,22 +45,23 @@ impl Connection {
     fn connected(&self) -> Result<TcpStream> {
         let Self { options, .. } = self;
         let wait = Duration::from_millis(options.connect_timeout_ms);
-        let failed = |error: &io::Error| {
+        let failed = |error: io::Error| {
             Error::new(ErrorKind::Io, format!("{} must be a server: got {error}", options.place()))
+                .because(error)
         };
-        let addresses = (&*options.host, options.port).to_socket_addrs().map_err(|error| failed(&error))?;
+        let addresses = (&*options.host, options.port).to_socket_addrs().map_err(failed)?;
         let mut last = io::Error::new(IoKind::NotFound, "a name without an address");
         for address in addresses {
             match TcpStream::connect_timeout(&address, wait) {
                 Ok(stream) => {
-                    stream.set_nodelay(true).map_err(|error| failed(&error))?;
+                    stream.set_nodelay(true).map_err(failed)?;
                     self.introduce(&stream).map_err(|error| error.at(options.place()))?;
                     return Ok(stream);
                 }
                 Err(error) => last = error,
             }
         }
-        Err(failed(&last))
+        Err(failed(last))
     }
 
     /// Sends the user and the database.
@@ -79,13 +80,11 @@ impl Connection {
 
     fn exchange(&self, stream: &TcpStream, commands: &Pipeline) -> Result<Vec<Value>> {
         let until = Instant::now() + Duration::from_millis(self.options.timeout_ms);
-        let timed = |error: &io::Error| broken(error, self.options.timeout_ms);
+        let timed = |error: io::Error| broken(error, self.options.timeout_ms);
         let mut out = stream;
         for piece in commands.get_packed_pipeline().chunks(PIECE_BYTES) {
-            let left = left_of(until).map_err(|error| timed(&error))?;
-            out.set_write_timeout(Some(left))
-                .and_then(|()| out.write_all(piece))
-                .map_err(|error| timed(&error))?;
+            let left = left_of(until).map_err(timed)?;
+            out.set_write_timeout(Some(left)).and_then(|()| out.write_all(piece)).map_err(timed)?;
         }
         let mut replies = Vec::with_capacity(commands.len());
         let mut reader = BoundedReader { stream, until, left: self.options.reply_bytes_max, failed: None };
@@ -99,7 +98,7 @@ impl Connection {
                         format!("replies must take at most {} bytes in all", self.options.reply_bytes_max);
                     return Err(Error::new(ErrorKind::LimitExceeded, detail));
                 }
-                (Err(_), Some(error)) => return Err(timed(&error)),
+                (Err(_), Some(error)) => return Err(timed(error)),
                 (Err(error), None) => {
                     return Err(Error::new(
                         ErrorKind::Malformed,
@@ -118,7 +117,7 @@ fn left_of(until: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(IoKind::TimedOut.into()) } else { Ok(left) }
 }
 
-fn broken(error: &io::Error, timeout_ms: u64) -> Error {
+fn broken(error: io::Error, timeout_ms: u64) -> Error {
     let detail = match error.kind() {
         IoKind::TimedOut | IoKind::WouldBlock => {
             format!("the server must answer within {timeout_ms} ms: got no more")
@@ -126,7 +125,7 @@ fn broken(error: &io::Error, timeout_ms: u64) -> Error {
         IoKind::UnexpectedEof => "the connection must last to the end of a reply: got its end".to_owned(),
         _ => format!("the connection must last to the end of a reply: got {error}"),
     };
-    Error::new(ErrorKind::Io, detail)
+    Error::new(ErrorKind::Io, detail).because(error)
 }
 
 /// Reads until a deadline, and a limited number of bytes.
