@@ -1,6 +1,6 @@
 /**
  * One group of answers, from rewards to the gradient of a loss: what each normalisation, clip and KL penalty does to
- * the same tokens, the supervised loss beside them, and tokens drawn from the logits that a gradient moved.
+ * the same tokens, the supervised loss, and tokens drawn from the logits that a gradient moved.
  *
  * Run it with `npm run build && node scripts/examples.mjs native`.
  */

@@ -22,7 +22,7 @@ using tokenizer = new CharTokenizer()
 using renderer = createRenderer(tokenizer, { name: 'chatml' })
 using ledger = new Ledger()
 
-/** A stand-in for a language model: its completions, in order. */
+/** A scripted language model: its completions, in order. */
 const LINES = ['add(17, 25)', 'It is 41.', 'It is 42.', '42.']
 const policy = new ScriptedPolicy({
   reply: (_, call) => [...tokenizer.encode(LINES[call] ?? '').ids, ...renderer.stopIds.slice(0, 1)],

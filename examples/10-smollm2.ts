@@ -11,7 +11,7 @@
  *
  * Six minutes for 30 steps on a quiet machine; docs/runs/smollm2-no-comma/ shows them, docs/runs/smollm2-no-comma-ahead/ those
  * of `--ahead 1`. Fewer commas are easily had by saying less, so length and the share of answers that end by themselves are
- * measured beside the reward, on topics that are never trained on.
+ * measured together with the reward, on topics that are never trained on.
  */
 
 import assert from 'node:assert/strict'

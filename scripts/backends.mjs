@@ -8,7 +8,7 @@ import { asProgram, root, run } from './steps.mjs'
 
 const PROGRAM = `${root}tests/backends/answers.mjs`
 const CONDITIONS = { native: [], wasm: ['--conditions=fulmar-wasm'] }
-/** Units in the last place that two right answers of a kind may lie apart. */
+/** Largest distance between two right answers of a kind, in units in the last place. */
 const ULPS = { exact: 0, ulps: 2 }
 /** The golden tolerances of log-probs and of weights after a step, see tests/golden/model/HOW.md. */
 const MODEL_TOLERANCE = 1e-4

@@ -123,7 +123,7 @@ function commit() {
   return changed ? `${head} with changes` : head
 }
 
-/** The value below which a share `q` of the samples lies, between neighbours by line. */
+/** Returns the `q` quantile of the samples, with linear interpolation. */
 function quantile(samples, q) {
   const sorted = [...samples].sort((a, b) => a - b)
   const place = q * (sorted.length - 1)

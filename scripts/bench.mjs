@@ -1,6 +1,6 @@
 /**
  * `npm run bench -- [name...] [--rounds N] [--patience SECONDS] [--no-rival] [--no-build] [--no-record]`: measures ours
- * beside its rivals.
+ * and its rivals in turn.
  *
  * Runs the programs of `benches/ts` that have a name in `BENCHES`, each in a process of its own; all but `build` where
  * none is named. Prints a table for each and writes `benches/record/<machine>/<bench>-<date>.json`. See benches/README.md.

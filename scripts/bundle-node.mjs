@@ -6,7 +6,7 @@
 import { readFileSync } from 'node:fs'
 import { join, relative, sep } from 'node:path'
 
-/** Files that a program starts by their address, beside the file that names them. */
+/** Files that a program starts by their address, in the folder of the file that names them. */
 const STARTED = ['policy/policy-worker', 'policy/onnx-process']
 
 /** IFEval, whose tables are 0.6 MB, apart from the other rewards and tasks. */

@@ -82,7 +82,7 @@ async function bundle(name, condition) {
   const built = await rolldown({
     input: `${root}build/examples/edge/worker.js`,
     platform: 'browser',
-    // What the worker does not use, and nothing else, may need Node: the check of the imports says so.
+    // What the worker does not use, and nothing else, may need Node: the check of the imports shows it.
     external: /^node:/,
     resolve: { conditionNames: [condition, 'import', 'default'] },
     plugins: [{ name: 'wasm-beside', resolveId: (id) => binaries[id] ?? null }],

@@ -180,7 +180,7 @@ function find(tool) {
   return join(folder, tool)
 }
 
-/** Installs the tarballs as a stranger would, and lays the programs beside them. */
+/** Installs the tarballs as a user would, and copies the programs into the same folder. */
 async function install(folder, env) {
   writeFileSync(join(folder, 'package.json'), '{ "type": "module", "private": true }\n')
   const tarballs = readdirSync(TARBALLS).map((file) => join(TARBALLS, file))

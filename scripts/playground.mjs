@@ -48,7 +48,7 @@ async function build() {
     platform: 'browser',
     external: /^node:/,
     resolve: { conditionNames: ['fulmar-edge', 'browser', 'import', 'default'] },
-    // The page looks for the module beside itself.
+    // The page looks for the module in its own folder.
     plugins: [
       {
         name: 'module-beside',

@@ -76,7 +76,7 @@ function countLines(output) {
 }
 
 /**
- * The counts of `cargo test`, which has no way to skip a test while it runs: one that cannot run says so in a line
+ * The counts of `cargo test`, which has no way to skip a test while it runs: one that cannot run prints a line
  * `SKIPPED: name: reason` and passes.
  */
 function countRust(output) {

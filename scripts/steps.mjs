@@ -118,7 +118,7 @@ export function wasmEnvironment() {
 /** `ts/src` to `dist/`. */
 export async function compileSources() {
   await must('the TypeScript compiler', runTool('typescript/bin/tsc', ['-p', 'tsconfig.json']))
-  // npm does this where a package is installed; in a clone `npx fulmar` runs the file as it lies.
+  // npm does this where a package is installed; in a clone `npx fulmar` runs the file as it is.
   chmodSync(`${root}dist/cli/main.js`, 0o755)
 }
 

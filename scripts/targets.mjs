@@ -40,7 +40,7 @@ const CHECKED_ALL = [...CHECKED, 'x86_64-apple-darwin', ARM]
 const OF_SYSTEMS = ['store']
 
 /**
- * The addon, named beside other crates for its features alone: it has no tests, and macros that run here are then compiled already.
+ * The addon, named with other crates for its features only: it has no tests, and macros that run here are then compiled already.
  */
 const SHARED = ['-p', 'fulmar-node']
 const packages = (names) => names.flatMap((name) => ['-p', `fulmar-${name}`])

@@ -16,7 +16,7 @@ export interface EncodeRequest {
 /** The conversation in both ways: through the template, and through the renderer of ChatML. */
 export interface EncodeResponse {
   readonly text: string
-  /** What the template's `generation` blocks hold. */
+  /** Text of the template's `generation` blocks. */
   readonly spoken: readonly string[]
   readonly ids: readonly number[]
   /** The text of each id. */

@@ -1,4 +1,4 @@
-/** Scores the rollouts of one prompt, token by token. Nothing here knows on which machine or backend it runs. */
+/** Scores the rollouts of one prompt, token by token. Nothing here depends on the machine or the backend. */
 
 import { CharTokenizer, createRenderer, GRPOLoss, groupAdvantage, Ledger, type Message } from 'fulmar'
 
@@ -18,7 +18,7 @@ export interface ScoreRequest {
   readonly target: number
 }
 
-/** What training needs to know of the answers; `mask` and `gradLogProb` cover prompt and answer of each. */
+/** Columns of the answers for training; `mask` and `gradLogProb` cover prompt and answer of each. */
 export interface ScoreResponse {
   readonly prompt: string
   readonly rewards: readonly number[]

@@ -14,7 +14,7 @@ interface UntrustedRequest {
   readonly steps?: number
 }
 
-/** What each path answers. The body was written by who asks: what it must be is checked where it is used. */
+/** Answers of each path. The body comes from the client: it is checked where it is used. */
 const ROUTES: Readonly<Record<string, (body: unknown) => unknown>> = {
   '/score': (body) => scoreRollouts(body as ScoreRequest),
   '/encode': (body) => encodeChat(body as EncodeRequest),

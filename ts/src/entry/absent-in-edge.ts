@@ -1,4 +1,4 @@
-/** Stands for each entry of the package that the edge module lacks, under the import condition `fulmar-edge`. */
+/** Replaces each entry of the package that the edge module lacks, under the import condition `fulmar-edge`. */
 
 import { FulmarError } from '../core/error.js'
 

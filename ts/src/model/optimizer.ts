@@ -147,7 +147,7 @@ export interface StepReport {
 /** Overrides of a single step. */
 export interface StepOptions {
   /**
-   * Stands for the rate of the options, as a schedule needs.
+   * Replaces the rate of the options, for a schedule.
    * @default the optimiser's learningRate
    */
   readonly learningRate?: number

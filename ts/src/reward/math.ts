@@ -28,7 +28,7 @@ export interface MATHRewardParserOptions extends AnswerRewardOptions {
 
 /**
  * Rewards the right answer to a problem of MATH. The truth is the last `\boxed{...}` of the solution, or the whole of it if
- * it has none; the policy's answer stands between `<answer>` tags.
+ * it has none; the policy's answer is between `<answer>` tags.
  *
  * @example
  * ```ts
@@ -98,7 +98,7 @@ export function extractBoxed(text: string): string {
 }
 
 /**
- * The answer in free text: the last `\boxed{...}`, else what stands behind the last `Answer:` on its line, without `$`.
+ * The answer in free text: the last `\boxed{...}`, else the text after the last `Answer:` on its line, without `$`.
  * `undefined` if there is neither.
  *
  * @example

@@ -133,7 +133,7 @@ const MAIL = /[-_.0-9A-Za-z]{1,64}@[-_0-9A-Za-z]{1,255}[-_.0-9A-Za-z]{1,255}/g
 const VIETNAMESE =
   /[AEIOUYaeiouy\u00c2\u00ca\u00d4\u00e2\u00ea\u00f4\u0102\u0103\u01a0\u01a1\u01af\u01b0][\u0300\u0301\u0303\u0309\u0323]/g
 
-/** Latin letters are left out where twice as many others stand beside them: names inside another script. */
+/** Latin letters are left out where there are twice as many others: names inside another script. */
 function withoutLatin(characters: readonly string[]): readonly string[] {
   const isLatin = (character: string) => 'A' <= character && character <= 'z'
   const isOther = (character: string) => character >= '\u0300' && !/[\u1e00-\u1eff]/.test(character)

@@ -4,7 +4,7 @@ import { isSpaceAt, SPACES, stripEnd, WORD_LETTERS } from '../text.js'
 import { splitSentences } from './sentences.js'
 
 /**
- * The words and marks of a text in order: the last dot of each sentence and other marks stand alone, `don't` is `do` and `n't`, quotes
+ * The words and marks of a text in order: the last dot of each sentence and other marks are tokens of their own, `don't` is `do` and `n't`, quotes
  * are written as two backquotes or two apostrophes.
  * @throws {FulmarError} `LIMIT_EXCEEDED` if the text is longer than 1,048,576 characters.
  *
