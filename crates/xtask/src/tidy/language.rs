@@ -72,7 +72,7 @@ fn room(path: &str) -> String {
 /// Returns the phrases: openers of doc comments, words in comments and pages, and ends of error messages.
 fn phrases(source: &Source) -> Vec<(usize, &str)> {
     let words = pattern!(
-        r"(?i)\b(who|whom|nobody|somebody|(?:is|are|was|were) told|knows|buries|goes on|(?:is|are) none|no number)\b"
+        r"(?i)\b(who|whom|nobody|somebody|(?:is|are|was|were) told|knows|buries|goes on|(?:is|are) none|no number|lies?|lying|stands?|stood|beside|sa(?:y|ys|id) so)\b"
     );
     let ends = pattern!(r#"\bgot (none|others|less)\b[^"'`\n]{0,3}["'`]"#);
     let openers = pattern!(r"^\s*(?:///|//!|/\*\*|\*) (What|Whether|Where|How|Those of|Who)\b");
@@ -126,6 +126,10 @@ mod tests {
         assert_eq!(found(PATH, "let who = 1; // who\n"), ["who"]);
         assert_eq!(found(PATH, "format!(\"must hold a row: got none\")\n"), ["none"]);
         assert_eq!(found("docs/a.md", "It knows nobody.\n"), ["knows", "nobody"]);
+        assert_eq!(
+            found("docs/a.md", "It lies beside what stands there, and says so.\n"),
+            ["lies", "beside", "stands", "says so"]
+        );
     }
 
     #[test]
