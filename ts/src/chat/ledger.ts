@@ -55,7 +55,7 @@ export class Ledger {
    * `bytes`, whatever they claim.
    * @throws {FulmarError} `CORRUPT` if `bytes` are not that form, were changed or cut, or contradict themselves;
    * `INCOMPATIBLE` if they are of a later version; `LIMIT_EXCEEDED` as {@link Ledger.recordTurn}; `MALFORMED` if they
-   * are no `Uint8Array`.
+   * are not a `Uint8Array`.
    *
    * @example
    * ```ts
@@ -160,7 +160,7 @@ export class Ledger {
 
   /**
    * As {@link Ledger.samples}, with the rollout's advantage on every trained token.
-   * @throws {FulmarError} `EMPTY` if `advantage` is `null`; `NON_FINITE` if it is no finite number; `LIMIT_EXCEEDED`.
+   * @throws {FulmarError} `EMPTY` if `advantage` is `null`; `NON_FINITE` if it is not finite; `LIMIT_EXCEEDED`.
    */
   trainingSamples(advantage: number | null): readonly TrainingSample[] {
     const flat = plain(this.#native.call((native) => native.trainingSamples(advantage)))

@@ -63,7 +63,7 @@ function brokenText(messages: unknown, cause: unknown): FulmarError | undefined 
 
 const HALF = /\p{Surrogate}/u
 
-/** `undefined` for what is no list of objects, or has nothing to gain. */
+/** Returns `undefined` for values that are not lists of objects, and for lists that gain nothing. */
 function pack(
   messages: readonly Message[],
   check?: (message: Message, index: number) => void,

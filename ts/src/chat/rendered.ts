@@ -238,8 +238,8 @@ export function rejectAssistantInExtension(newMessages: readonly Message[]): boo
  * The prompt that follows a turn: the old prompt, what stays of its completion, and what the bridge adds. A new array of shape
  * `[P + numKept + N]`; costs as much.
  *
- * @throws {FulmarError} `SHAPE_MISMATCH` if `numKept` is not from 0 to the length of `completionIds`; `MALFORMED` if a list of ids is no
- * `Uint32Array`.
+ * @throws {FulmarError} `SHAPE_MISMATCH` if `numKept` is not from 0 to the length of `completionIds`; `MALFORMED` if a list of ids is not
+ * a `Uint32Array`.
  *
  * @example
  * ```ts
@@ -280,7 +280,7 @@ export function extendPrompt(
 }
 
 /**
- * The completion up to its last stop id: what an engine sampled past the end of a turn is no part of the conversation.
+ * The completion up to its last stop id: what an engine sampled past the end of a turn is not part of the conversation.
  * Without a stop id, all of it. Shares memory with `completionIds`.
  *
  * @example

@@ -152,7 +152,7 @@ function pairs(flat: Uint32Array): [number, number][] {
   ])
 }
 
-/** JSON as it was written, so that `1.0` stays `1.0`. @throws {CliError} `MALFORMED` for what is no JSON. */
+/** JSON as it was written, so that `1.0` stays `1.0`. @throws {CliError} `MALFORMED` for invalid JSON. */
 export async function readText(what: string, path: string, io: CliIo): Promise<string> {
   const text = await readInput(path, io)
   try {

@@ -281,7 +281,7 @@ export class Decoder {
    * `model.safetensors` in the weights' dtype, `generation_config.json`, the tokenizer and chat template that {@link Decoder.fromFolder} found,
    * an adapter as PEFT's files, and a `manifest.json` with a checksum of each. A failure leaves the older files. To serve an adapter as one
    * model with its base, call {@link Decoder.mergeLora} first. Native only.
-   * @throws {FulmarError} `IO` if the system refuses; `NON_FINITE` for weights that are no numbers; `UNAVAILABLE` in WebAssembly.
+   * @throws {FulmarError} `IO` if the system refuses; `NON_FINITE` for weights that are not finite; `UNAVAILABLE` in WebAssembly.
    */
   saveFolder(folder: string): Promise<void> {
     return this.#native.callAsync((decoder) => {

@@ -207,7 +207,7 @@ export abstract class Optimizer {
 
   /**
    * Updates the weights and sets the gradients to 0.
-   * @throws {FulmarError} `CLOSED` without gradients; `NON_FINITE` if they are no numbers (weights and moments are then
+   * @throws {FulmarError} `CLOSED` without gradients; `NON_FINITE` if they are not finite (weights and moments are then
    * unchanged); `OUT_OF_RANGE` for a bad rate or norm.
    */
   async step(options: StepOptions = {}): Promise<StepReport> {

@@ -37,7 +37,7 @@ export class StopStrings {
   #tail = ''
 
   /**
-   * @throws {FulmarError} `MALFORMED` if they are no list of strings; `EMPTY` for an empty one; `LIMIT_EXCEEDED` for too many or one that
+   * @throws {FulmarError} `MALFORMED` if they are not a list of strings; `EMPTY` for an empty one; `LIMIT_EXCEEDED` for too many or one that
    * is too long.
    */
   constructor(strings: readonly string[]) {

@@ -25,7 +25,7 @@ export function checkTokenBatch(batch: TokenBatch): TokenBatch {
   return batch
 }
 
-/** The JSON of a configuration. @throws {FulmarError} `MALFORMED` if it is no object of fields. */
+/** The JSON of a configuration. @throws {FulmarError} `MALFORMED` if it is not an object. */
 export function configJson(config: object): string {
   const isPlain = Object.prototype.toString.call(config) === '[object Object]'
   if (!isPlain) throw new FulmarError('MALFORMED', `config must be an object: got ${describeValue(config)}`)

@@ -28,7 +28,7 @@ function load(): typeof Backend.raw {
 }
 
 /**
- * Says why there is no addon. Where not even the name `#addon` is known, this file is no longer in its package: a bundler
+ * Explains why there is no addon. Where not even the name `#addon` is known, this file is no longer in its package: a bundler
  * moved it.
  */
 function reasonOf(cause: unknown): string {

@@ -102,7 +102,7 @@ export interface RawEngineOutputs {
   readonly topIds: Uint32Array
   readonly topLogProb: Float32Array
   readonly finished: Float64Array
-  /** 0 aborted, 1 stopped, 2 at its length, 3 for logits that are no numbers. */
+  /** 0 aborted, 1 stopped, 2 at its length, 3 for logits that are not finite. */
   readonly finish: Uint8Array
 }
 

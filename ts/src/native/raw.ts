@@ -491,7 +491,7 @@ export interface RawTransformRoom {
 
 // ted
 
-/** Which entries of steps are no observations. A ring crosses as JSON. */
+/** Which entries of steps are not observations. A ring crosses as JSON. */
 export interface RawTedKeys extends RawOwner {
   flat(steps: RawTensorDict, ringJson: string): RawTensorDict
   nested(steps: RawTensorDict, ringJson: string): RawTensorDict

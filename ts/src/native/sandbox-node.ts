@@ -19,7 +19,7 @@ const WORKER_LIMITS = { maxOldGenerationSizeMb: 128, maxYoungGenerationSizeMb: 1
 /** Most templates that wait for a worker; one more is refused. */
 const WAITING_MAX = 1024
 
-/** Most milliseconds until a worker starts, which is no fault of the template. */
+/** Most milliseconds until a worker starts, which the template does not cause. */
 const START_MS_MAX = 30_000
 
 const queue = jobQueue({ runningMax: availableParallelism(), waitingMax: WAITING_MAX })

@@ -29,7 +29,7 @@ export class Categorical<
   declare readonly [RESHAPED]: Categorical<D, readonly number[]>
 
   /**
-   * @throws {FulmarError} `OUT_OF_RANGE` if `n` is no integer from 1 to 2^53, or the dtype would round an index;
+   * @throws {FulmarError} `OUT_OF_RANGE` if `n` is not an integer from 1 to 2^53, or the dtype would round an index;
    *   `SHAPE_MISMATCH` or `EMPTY` for a mask that does not fit or allows nothing; `LIMIT_EXCEEDED` above 16 dimensions;
    *   `MALFORMED` for an unknown dtype, `UNKNOWN_NAME` for an unknown option.
    */

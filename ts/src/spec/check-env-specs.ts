@@ -21,7 +21,7 @@ export interface SpecEnv {
   /** The first observation, flags (none of them set) and state. Episodes with the same seed are the same. */
   reset(seed?: number): TensorDict | Promise<TensorDict>
   /**
-   * The next observation, reward, flags and state after an action; `dict` is what `reset` or the step before gave, with the
+   * The next observation, reward, flags and state after an action; `dict` is the result of `reset` or of the step before, with the
    * action.
    */
   step(dict: TensorDict): TensorDict | Promise<TensorDict>

@@ -187,7 +187,7 @@ export class Composite<E extends SpecEntries = SpecEntries> extends TensorSpec<D
     return nestedKeysOf(this)
   }
 
-  /** The paths of all entries that are no dictionaries. */
+  /** The paths of all entries that are not dictionaries. */
   leafKeys(): string[][] {
     return leafKeysOf(this)
   }

@@ -15,7 +15,7 @@ export function nestedKeysOf(spec: TensorSpec): string[][] {
   return JSON.parse(withRawSpec(spec, (one) => one.nestedKeys())) as string[][]
 }
 
-/** The paths of all entries that are no dictionaries. */
+/** The paths of all entries that are not dictionaries. */
 export function leafKeysOf(spec: TensorSpec): string[][] {
   return JSON.parse(withRawSpec(spec, (one) => one.leafKeys())) as string[][]
 }

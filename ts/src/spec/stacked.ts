@@ -80,7 +80,7 @@ export class StackedComposite extends Stacked<TensorDict> {
     return nestedKeysOf(this)
   }
 
-  /** The paths of all entries that are no dictionaries. */
+  /** The paths of all entries that are not dictionaries. */
   leafKeys(): string[][] {
     return leafKeysOf(this)
   }

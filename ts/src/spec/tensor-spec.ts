@@ -173,8 +173,8 @@ export class TensorSpec<V extends TensorDictEntry = TensorDictEntry, P = unknown
   }
 
   /**
-   * All values along a new first dimension, the last choice changing fastest; every cell of one value is the same.
-   * @throws {FulmarError} `INCOMPATIBLE` if there is no end of them, or cells differ; `LIMIT_EXCEEDED` above 2^28 elements.
+   * Returns all values along a new first dimension, the last choice changing fastest; all cells of one value are equal.
+   * @throws {FulmarError} `INCOMPATIBLE` if their number is unlimited, or cells differ; `LIMIT_EXCEEDED` above 2^28 elements.
    */
   enumerate(options: EnumerateOptions = {}): V {
     checkKnownKeys('options', options, ['useMask'])

@@ -34,9 +34,9 @@ export class TED2Flat {
 
   /**
    * Copies. What was never written is zero. A trajectory ends where `doneKey` below `next` is true, and at the newest step.
-   * @throws {FulmarError} `INCOMPATIBLE`, with the key, if an entry is no tensor or named as `shiftKey` or `isFullKey`, if ends are
-   *   no bools, or if a step's next observation is not that of the step after it, which this form could not bring back;
-   *   `UNKNOWN_NAME` if an entry below `next` is no end, no reward and not at the root; `OUT_OF_RANGE` or `EMPTY` for an
+   * @throws {FulmarError} `INCOMPATIBLE`, with the key, if an entry is not a tensor or named as `shiftKey` or `isFullKey`, if ends are
+   *   not bools, or if a step's next observation is not that of the step after it, which this form could not bring back;
+   *   `UNKNOWN_NAME` if an entry below `next` is not an end, not a reward and not at the root; `OUT_OF_RANGE` or `EMPTY` for an
    *   impossible position of the ring.
    */
   forward(steps: TensorDict, ring: RingPosition = {}): TensorDict {
@@ -71,7 +71,7 @@ export class Flat2TED {
   /**
    * Copies.
    * @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME` if the dictionary lacks the position of its ring; `UNKNOWN_NAME` without
-   *   `doneKey`; `INCOMPATIBLE`, with the key, if an entry is no tensor; `SHAPE_MISMATCH` if one has not as many rows as steps, or as
+   *   `doneKey`; `INCOMPATIBLE`, with the key, if an entry is not a tensor; `SHAPE_MISMATCH` if one has not as many rows as steps, or as
    *   those and trajectories; `OUT_OF_RANGE` or `EMPTY` for an impossible position of the ring.
    */
   forward(flat: TensorDict): TensorDict {

@@ -305,7 +305,7 @@ class LineReader {
     this.#keep = keep
   }
 
-  /** @throws {FulmarError} `CORRUPT` for what is no file; `LIMIT_EXCEEDED` for one that is too large. */
+  /** @throws {FulmarError} `CORRUPT` for anything but a file; `LIMIT_EXCEEDED` for one that is too large. */
   checkFile(isFile: boolean, sizeBytes: number): void {
     if (!isFile) {
       const detail = `${this.#path} must be a regular file: got a pipe, a socket, a device or a folder`
@@ -344,7 +344,7 @@ class LineReader {
     if (!this.#isRefused) this.#checkBeginning(this.#rest, false)
   }
 
-  /** A file whose very first line is not JSON is no file of JSON lines, unless it is the torn beginning of one. */
+  /** A file whose very first line is not JSON is not a file of JSON lines, unless it is the cut-off beginning of one. */
   #checkBeginning(bytes: Buffer, isWhole: boolean): void {
     if (this.sizeBytes > 0 || bytes.length === 0) return
     const first = bytes[0] ?? 0

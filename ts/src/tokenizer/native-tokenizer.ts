@@ -52,7 +52,7 @@ export abstract class NativeTokenizer implements TokenizerLike {
    * The ids of many texts, one behind the other. The native build uses every processor, and the event loop waits
    * meanwhile: about a second for 100 MB on each. {@link padBatch} gives rows of one length.
    * @throws {FulmarError} As {@link TokenizerLike.encode}, for the first text that is refused, with its index;
-   * `OUT_OF_RANGE` if `truncation.maxLength` is no length, or shorter than the special tokens.
+   * `OUT_OF_RANGE` if `truncation.maxLength` is not a length, or shorter than the special tokens.
    */
   encodeBatch(texts: readonly string[], options: EncodeBatchOptions = {}): EncodingBatch {
     for (const text of texts) checkText(text)

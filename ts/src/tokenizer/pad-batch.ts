@@ -55,8 +55,8 @@ export interface PaddedBatch {
 /**
  * The rows of a batch at one length, and which of their ids are padding. A copy.
  *
- * @throws {FulmarError} `OUT_OF_RANGE` if a row is longer than `length` (truncate it before), or for values that are no
- * ids and lengths; `UNKNOWN_NAME` for another side or an unknown option.
+ * @throws {FulmarError} `OUT_OF_RANGE` if a row is longer than `length` (truncate it before), or for invalid ids
+ * and lengths; `UNKNOWN_NAME` for another side or an unknown option.
  *
  * @example
  * ```ts

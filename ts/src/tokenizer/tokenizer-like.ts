@@ -40,7 +40,7 @@ export interface TokenizerLike {
    */
   encode(text: string, options?: EncodeOptions): Encoding
   /**
-   * The text of `ids`. Special ids are written by name unless `skipSpecial`; ids without a token are no text.
+   * The text of `ids`. Special ids are written by name unless `skipSpecial`; ids without a token have no text.
    * @throws {FulmarError} `OUT_OF_RANGE` if an id is not below `vocabSize`.
    */
   decode(ids: Uint32Array, options?: DecodeOptions): string

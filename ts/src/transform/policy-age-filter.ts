@@ -36,8 +36,8 @@ export interface PolicyAgeFilterOptions {
 export class PolicyAgeFilter extends Transform {
   /**
    * @throws {FulmarError} `OUT_OF_RANGE` if `maxPolicyLag` is negative. `forward`, `inverse`: `UNKNOWN_NAME` if `strict` and there
-   *   is no version; `INCOMPATIBLE` if versions are no integers; `SHAPE_MISMATCH` without a batch dimension; `OUT_OF_RANGE` if
-   *   the version in use is no integer from 0.
+   *   is no version; `INCOMPATIBLE` if versions are not integers; `SHAPE_MISMATCH` without a batch dimension; `OUT_OF_RANGE` if
+   *   the version in use is not an integer from 0.
    */
   constructor(options: PolicyAgeFilterOptions = {}) {
     const version = options?.version

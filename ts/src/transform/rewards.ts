@@ -131,7 +131,7 @@ export interface Reward2GoTransformOptions extends MappedKeys {
 export class Reward2GoTransform extends Transform {
   /**
    * @throws {FulmarError} `OUT_OF_RANGE` if `gamma` is not from 0 to 1; `SHAPE_MISMATCH` if there are not as many keys out as
-   *   in. `inverse`: `INCOMPATIBLE` if a sequence holds no end, or ends are no bools; `SHAPE_MISMATCH` without a batch
+   *   in. `inverse`: `INCOMPATIBLE` if a sequence holds no end, or ends are not bools; `SHAPE_MISMATCH` without a batch
    *   dimension; `UNKNOWN_NAME` without rewards or ends.
    */
   constructor(options: Reward2GoTransformOptions = {}) {

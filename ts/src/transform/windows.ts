@@ -186,7 +186,7 @@ export interface BurnInTransformOptions {
 }
 
 /**
- * Runs a recurrent model over the first `burnIn` steps of every sequence that is read, and hands on the others, which begin in
+ * Runs a recurrent model over the first `burnIn` steps of every sequence that is read, and returns the others, which begin in
  * the states that it left. Nothing else of those states is filled.
  *
  * @example
@@ -209,7 +209,7 @@ export class BurnInTransform {
   readonly #burnIn: number
   readonly #outKeys: readonly TensorKey[]
 
-  /** @throws {FulmarError} `OUT_OF_RANGE` if `burnIn` is no integer from 0; `UNKNOWN_NAME` for an unknown option. */
+  /** @throws {FulmarError} `OUT_OF_RANGE` if `burnIn` is not an integer from 0; `UNKNOWN_NAME` for an unknown option. */
   constructor(options: BurnInTransformOptions) {
     checkKnownKeys('options', options, ['module', 'burnIn', 'outKeys'])
     const { module, burnIn, outKeys } = options
@@ -225,7 +225,7 @@ export class BurnInTransform {
   /**
    * The steps behind the first `burnIn`. What came in stays as it was.
    * @throws {FulmarError} `OUT_OF_RANGE` unless there are more than `burnIn` steps; `UNKNOWN_NAME` if a state is missing;
-   *   `SHAPE_MISMATCH` or `INCOMPATIBLE` if it is no state of a step; what the model throws.
+   *   `SHAPE_MISMATCH` or `INCOMPATIBLE` if it is not a state of a step; what the model throws.
    */
   forward(batch: TensorDict): TensorDict {
     const time = batch.batchSize.length - 1
