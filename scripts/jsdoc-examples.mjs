@@ -34,11 +34,8 @@ asProgram(async () => {
   const compiled = examples.filter((example) => !failures.some((failure) => failure.example === example))
   let numPassed = compiled.filter((example) => !example.runs).length
   for (const backend of backends) {
-    const ready = compiled.filter((example) => example.runs)
-    const failed = await runAll(
-      ready.filter(({ isNative }) => !isNative || backend === 'native'),
-      backend,
-    )
+    const ready = compiled.filter(({ runs, isNative }) => runs && (!isNative || backend === 'native'))
+    const failed = await runAll(ready, backend)
     numPassed += ready.length - failed.length
     failures.push(...failed)
   }
