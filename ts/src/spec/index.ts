@@ -36,7 +36,6 @@ export type {
   SpecShape,
   SpecTable,
   SpecViolation,
-  TensorKeys,
   ValueOf,
   WithoutLast,
 } from './types.js'

@@ -55,16 +55,9 @@ export interface AnySpec {
 export type SpecEntries = Readonly<Record<string, AnySpec | null>>
 
 /** A dictionary whose keys and the types of whose entries are known. */
-export type DictOf<E extends SpecEntries> = {
-  get<K extends keyof E & string>(key: K): ValueOf<E[K]>
-  tensor<K extends TensorKeys<E>>(key: K): Extract<ValueOf<E[K]>, Tensor>
-} & TensorDict
-
-/** Names of the tensors. */
-export type TensorKeys<E extends SpecEntries> = {
-  [K in keyof E]: ValueOf<E[K]> extends Tensor ? K : never
-}[keyof E] &
-  string
+export type DictOf<E extends SpecEntries> = TensorDict<{
+  readonly [K in keyof E as string extends K ? never : K]: ValueOf<E[K]>
+}>
 
 /** The plain object of a dictionary. */
 export type PlainDict<E extends SpecEntries> = {

@@ -1,6 +1,7 @@
 /** Tensors, ragged tensors, tensor dictionaries, safetensors files. */
 
 export type { BatchIndex, IndexRange } from './batch-index.js'
+export type { DictIn, EntryAt, Excluded, KnownShape, RowsOf, Selected, TensorOf } from './dict-shape.js'
 export type { Dtype, TensorData, TypedArrays } from './dtype.js'
 export { type NestedKey, unravelKey } from './key.js'
 export { type LazyGetOptions, LazyStack, lazyStack, maybeDenseStack } from './lazy-stack.js'
@@ -8,7 +9,14 @@ export { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
 export { fromPytree, type Pytree, toPytree } from './pytree.js'
 export { type PadOptions, Ragged } from './ragged.js'
 export { readSafetensors, type SafetensorsFile, writeSafetensors } from './safetensors.js'
-export { type DtypeOf, type SliceOptions, Tensor, type TensorOptions } from './tensor.js'
+export {
+  type DtypeOf,
+  type ElementOf,
+  type SliceOptions,
+  type SumOf,
+  Tensor,
+  type TensorOptions,
+} from './tensor.js'
 export {
   type FieldClass,
   type FieldKind,

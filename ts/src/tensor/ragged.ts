@@ -2,7 +2,7 @@
 
 import { checkKnownKeys, checkTypedArray, describeValue, FulmarError, Handle } from '../core/index.js'
 import { type RawRagged, raw } from '../native/index.js'
-import { bytesOf } from './dtype.js'
+import { bytesOf, type Dtype } from './dtype.js'
 import { indices, joined, type Tensor, tensorAround, withRawTensor } from './tensor.js'
 
 /** Options of {@link Ragged.toPadded}. Neither has a default. */
@@ -16,7 +16,7 @@ export interface PadOptions {
 }
 
 // Access to private fields, for this package only.
-let wrap: (make: () => RawRagged) => Ragged
+let wrap: <D extends Dtype>(make: () => RawRagged) => Ragged<D>
 let unwrap: (ragged: Ragged) => Handle<RawRagged>
 
 /**
@@ -35,9 +35,9 @@ let unwrap: (ragged: Ragged) => Handle<RawRagged>
  * assert.deepEqual(rows.toPadded({ side: 'left', fill: 0 }).data, Uint32Array.of(7, 8, 9, 0, 1, 2))
  * ```
  */
-export class Ragged {
+export class Ragged<D extends Dtype = Dtype> {
   readonly #native: Handle<RawRagged>
-  #values: Tensor | undefined
+  #values: Tensor<D> | undefined
 
   /** Number of rows, `S`. */
   readonly numRows: number
@@ -64,7 +64,7 @@ export class Ragged {
    *   `OUT_OF_RANGE` if an offset is below the one before it; `EMPTY` without offsets; `MALFORMED` if
    *   `offsets` are in an array of another type, or their memory was transferred away.
    */
-  static from(values: Tensor, offsets: Uint32Array): Ragged {
+  static from<D extends Dtype>(values: Tensor<D>, offsets: Uint32Array): Ragged<D> {
     checkTypedArray('offsets', offsets, Uint32Array)
     bytesOf('offsets', offsets)
     return new Ragged(() => withRawTensor(values, (tensor) => raw.Ragged.fromValues(tensor, offsets)))
@@ -75,12 +75,12 @@ export class Ragged {
    * @throws {FulmarError} `EMPTY` without rows; `SHAPE_MISMATCH` or `INCOMPATIBLE` if other dimensions or dtypes differ;
    *   `OUT_OF_RANGE` if a row is a scalar.
    */
-  static fromRows(rows: readonly Tensor[]): Ragged {
+  static fromRows<D extends Dtype>(rows: readonly Tensor<D>[]): Ragged<D> {
     return new Ragged(() => joined(rows, (list) => list.ragged()))
   }
 
   /** All rows concatenated, `[T, ...]`. Shares the elements. */
-  get values(): Tensor {
+  get values(): Tensor<D> {
     this.#values ??= tensorAround(() => this.#native.call((ragged) => ragged.values()))
     return this.#values
   }
@@ -90,7 +90,7 @@ export class Ragged {
    * @throws {FulmarError} `OUT_OF_RANGE` if
    * it does not exist.
    */
-  row(index: number): Tensor {
+  row(index: number): Tensor<D> {
     return tensorAround(() => this.#native.call((ragged) => ragged.row(index)))
   }
 
@@ -98,7 +98,7 @@ export class Ragged {
    * Returns the rows `start` up to and without `end`. Shares the elements.
    * @throws {FulmarError} `OUT_OF_RANGE` if the range is backwards or ends past the rows.
    */
-  slice(start: number, end: number = this.numRows): Ragged {
+  slice(start: number, end: number = this.numRows): Ragged<D> {
     return new Ragged(() => this.#native.call((ragged) => ragged.slice(start, end)))
   }
 
@@ -106,7 +106,7 @@ export class Ragged {
    * Returns the rows at `at`, in that order; an index may repeat. Copies.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such row.
    */
-  indexSelect(at: Iterable<number>): Ragged {
+  indexSelect(at: Iterable<number>): Ragged<D> {
     return new Ragged(() => this.#native.call((ragged) => ragged.indexSelect(indices(at))))
   }
 
@@ -114,7 +114,7 @@ export class Ragged {
    * Pads the rows to a dense tensor `[S, longest, ...]`. Copies.
    * @throws {FulmarError} `OUT_OF_RANGE` if no element of the dtype equals `fill`; `UNKNOWN_NAME` if `side` is neither.
    */
-  toPadded(options: PadOptions): Tensor {
+  toPadded(options: PadOptions): Tensor<D> {
     checkKnownKeys('options', options, ['side', 'fill'], ['side', 'fill'])
     const { side, fill } = options
     return tensorAround(() => this.#native.call((ragged) => ragged.toPadded(side, fill)))
@@ -132,7 +132,7 @@ export class Ragged {
 }
 
 /** Wraps native rows, for the rooms that get them from the core. */
-export function raggedAround(make: () => RawRagged): Ragged {
+export function raggedAround<D extends Dtype = Dtype>(make: () => RawRagged): Ragged<D> {
   return wrap(make)
 }
 

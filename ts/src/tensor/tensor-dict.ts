@@ -15,6 +15,7 @@ import {
 } from '../core/index.js'
 import { type RawTensorDict, type RawTensorDictList, raw } from '../native/index.js'
 import { type BatchIndex, indexJson, maskOf, positionsOf } from './batch-index.js'
+import type { DictIn, EntryAt, Excluded, KnownShape, RowsOf, Selected, TensorOf } from './dict-shape.js'
 import type { Dtype } from './dtype.js'
 import { namesIn } from './key.js'
 import { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
@@ -35,13 +36,17 @@ export type TensorKey = string | readonly string[]
 export type TensorDictEntry = Tensor | Ragged | TensorDict | NonTensorData | NonTensorStack
 
 // Access to private fields, for this package only.
-let wrap: (make: () => RawTensorDict) => TensorDict
+let wrap: <Shape extends object>(make: () => RawTensorDict) => TensorDict<Shape>
 let unwrap: (dict: TensorDict) => Handle<RawTensorDict>
 
 /**
  * Named tensors of one batch. Keys keep the order in which they were first set; entries share their elements
  * with the tensors that were set and that `get` returns. Dispose it, declare it with `using`, or leave it to
  * the collector.
+ *
+ * The type has the keys of the literal that the dictionary was made from: `get('reward')` is a `Tensor<'f32'>`
+ * below. Other keys, and all keys of a plain `TensorDict`, give any entry or `undefined`; `delete`, `pop` and
+ * `rename` do not change the type.
  *
  * @example
  * ```ts
@@ -56,7 +61,7 @@ let unwrap: (dict: TensorDict) => Handle<RawTensorDict>
  * assert.deepEqual([both.batchSize, both.keys()], [[2], ['reward', 'next']])
  * ```
  */
-export class TensorDict {
+export class TensorDict<Shape extends object = object> {
   readonly #native: Handle<RawTensorDict>
 
   /** Leading dimensions that the shape of every tensor has. */
@@ -80,6 +85,10 @@ export class TensorDict {
    * @throws {FulmarError} `OUT_OF_RANGE` if a dimension is not an integer from 0; `LIMIT_EXCEEDED` above 16 of them; those
    *   of {@link TensorDict.set}.
    */
+  static from<Entries extends Readonly<Record<string, TensorDictEntry>>>(
+    entries?: Entries,
+    options?: TensorDictOptions,
+  ): TensorDict<KnownShape<Entries>>
   static from(
     entries: Readonly<Record<string, TensorDictEntry>> = {},
     options: TensorDictOptions = {},
@@ -99,7 +108,10 @@ export class TensorDict {
    *   key, if shapes, keys, or kinds and dtypes differ; `INCOMPATIBLE` if an entry is ragged; `OUT_OF_RANGE` if `dim` is
    *   past the batch dimensions.
    */
-  static stack(dicts: readonly TensorDict[], dim = 0): TensorDict {
+  static stack<Shape extends object>(
+    dicts: readonly TensorDict<Shape>[],
+    dim = 0,
+  ): TensorDict<RowsOf<Shape>> {
     return new TensorDict(() => withRawDicts(dicts, (list) => list.stack(dim)))
   }
 
@@ -107,7 +119,7 @@ export class TensorDict {
    * Joins dictionaries along a batch dimension that they have; ragged entries join by rows. Copies.
    * @throws {FulmarError} As {@link TensorDict.stack}, but ragged entries join.
    */
-  static cat(dicts: readonly TensorDict[], dim = 0): TensorDict {
+  static cat<Shape extends object>(dicts: readonly TensorDict<Shape>[], dim = 0): TensorDict<RowsOf<Shape>> {
     return new TensorDict(() => withRawDicts(dicts, (list) => list.cat(dim)))
   }
 
@@ -128,7 +140,10 @@ export class TensorDict {
    * assert.deepEqual(batch.tensor(['masks', 'ids']).data, Uint8Array.of(1, 1, 1, 0))
    * ```
    */
-  static padSequence(dicts: readonly TensorDict[], options: PadSequenceOptions = {}): TensorDict {
+  static padSequence<Shape extends object>(
+    dicts: readonly TensorDict<Shape>[],
+    options: PadSequenceOptions = {},
+  ): TensorDict<RowsOf<Shape>> {
     checkKnownKeys('options', options, ['dim', 'value', 'mask'])
     const { dim = 0, value = 0, mask } = options
     return new TensorDict(() => withRawDicts(dicts, (list) => list.padSequence(dim, value, mask)))
@@ -143,7 +158,9 @@ export class TensorDict {
    * `LIMIT_EXCEEDED` if the key has no name or more than 32; `CLOSED` if the entry was disposed. After an
    * error nothing has changed.
    */
-  set(key: TensorKey, entry: TensorDictEntry): this {
+  set<Name extends keyof Shape & string>(key: Name, entry: Shape[Name]): this
+  set<Key extends TensorKey>(key: Key extends keyof Shape ? never : Key, entry: TensorDictEntry): this
+  set(key: TensorKey, entry: unknown): this {
     const path = pathOf(key)
     this.#native.call((dict) => {
       if (entry instanceof Tensor) withRawTensor(entry, (tensor) => dict.setTensor(path, tensor))
@@ -164,7 +181,10 @@ export class TensorDict {
    * Returns the entry at `key`, or `undefined`. Shares the elements; a dictionary comes as a copy of its
    * structure.
    */
-  get(key: TensorKey): TensorDictEntry | undefined {
+  get<Name extends keyof Shape & string>(key: Name): Shape[Name]
+  get<const Path extends readonly string[]>(path: Path): EntryAt<Shape, Path>
+  get(key: TensorKey): TensorDictEntry | undefined
+  get(key: TensorKey): unknown {
     switch (this.#native.call((dict) => dict.kind(pathOf(key)))) {
       case 'tensor':
         return this.tensor(key)
@@ -191,6 +211,9 @@ export class TensorDict {
    * @throws {FulmarError} `UNKNOWN_NAME` if there is no entry, `INCOMPATIBLE` if
    * it is not a tensor.
    */
+  tensor<Name extends keyof Shape & string>(key: Name): TensorOf<Shape[Name]>
+  tensor<const Path extends readonly string[]>(path: Path): TensorOf<EntryAt<Shape, Path>>
+  tensor(key: TensorKey): Tensor
   tensor(key: TensorKey): Tensor {
     return tensorAround(() => this.#native.call((dict) => dict.tensor(pathOf(key))))
   }
@@ -205,6 +228,9 @@ export class TensorDict {
    * @throws {FulmarError} As
    * {@link TensorDict.tensor}.
    */
+  dict<Name extends keyof Shape & string>(key: Name): DictIn<Shape[Name]>
+  dict<const Path extends readonly string[]>(path: Path): DictIn<EntryAt<Shape, Path>>
+  dict(key: TensorKey): TensorDict
   dict(key: TensorKey): TensorDict {
     return new TensorDict(() => this.#native.call((dict) => dict.dict(pathOf(key))))
   }
@@ -254,7 +280,7 @@ export class TensorDict {
    * its row. Shares the elements.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no batch dimension or no such element.
    */
-  index(at: number): TensorDict {
+  index(at: number): TensorDict<RowsOf<Shape>> {
     return this.#derive((dict) => dict.index(at))
   }
 
@@ -262,7 +288,7 @@ export class TensorDict {
    * Returns the elements `start` up to and without `end` of the first batch dimension. Shares the elements.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no batch dimension, or the range is backwards or ends past it.
    */
-  slice(start: number, end: number = this.batchSize[0] ?? 0): TensorDict {
+  slice(start: number, end: number = this.batchSize[0] ?? 0): TensorDict<RowsOf<Shape>> {
     return this.#derive((dict) => dict.slice(start, end))
   }
 
@@ -270,7 +296,7 @@ export class TensorDict {
    * Returns the elements at `at` of the first batch dimension, in that order; an index may repeat. Copies.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no batch dimension or no such element.
    */
-  indexSelect(at: Iterable<number>): TensorDict {
+  indexSelect(at: Iterable<number>): TensorDict<RowsOf<Shape>> {
     return this.#derive((dict) => dict.indexSelect(indices(at)))
   }
 
@@ -278,7 +304,10 @@ export class TensorDict {
    * Keeps only the entries at `keys`, in the order of this dictionary. Shares the elements.
    * @throws {FulmarError} `UNKNOWN_NAME` if a key has no entry and `strict` is not false.
    */
-  select(keys: readonly TensorKey[], options: SelectOptions = {}): TensorDict {
+  select<const Key extends TensorKey>(
+    keys: readonly Key[],
+    options: SelectOptions = {},
+  ): TensorDict<Selected<Shape, Key>> {
     checkKnownKeys('options', options, ['strict'])
     const paths = keys.map(pathOf)
     if (options.strict === false) return this.#operated({ op: 'selectKnown', keys: paths })
@@ -299,12 +328,12 @@ export class TensorDict {
   }
 
   /** Copies the structure, unlocked. Shares the elements. */
-  clone(): TensorDict {
-    return this.at()
+  clone(): TensorDict<Shape> {
+    return this.#derive((dict) => dict.operate('{"op":"at","index":[]}'))
   }
 
   /** Returns all entries except those at `keys`; keys without an entry are skipped. Shares the elements. */
-  exclude(keys: readonly TensorKey[]): TensorDict {
+  exclude<const Key extends TensorKey>(keys: readonly Key[]): TensorDict<Excluded<Shape, Key>> {
     return this.#derive((dict) => dict.exclude(JSON.stringify(keys.map(pathOf))))
   }
 
@@ -327,7 +356,7 @@ export class TensorDict {
    * assert.deepEqual(batch.at([true, false], null).batchSize, [1, 1, 3])
    * ```
    */
-  at(...index: BatchIndex[]): TensorDict {
+  at(...index: BatchIndex[]): TensorDict<RowsOf<Shape>> {
     return this.#derive((dict) => dict.operate(`{"op":"at","index":${indexJson(index)}}`))
   }
 
@@ -424,7 +453,7 @@ export class TensorDict {
    * assert.deepEqual(dict.where(mask, dict.zerosLike()).tensor('id').data, Int32Array.of(1, 0))
    * ```
    */
-  where(mask: Tensor, other: TensorDict): TensorDict {
+  where(mask: Tensor, other: TensorDict): TensorDict<RowsOf<Shape>> {
     return this.#derive((dict) =>
       withRawTensor(mask, (bools) => withRawDict(other, (rest) => dict.whereElse(bools, rest))),
     )
@@ -469,7 +498,7 @@ export class TensorDict {
   }
 
   /** Returns the same keys and shapes with zeros (`false` for bools); JSON values stay. */
-  zerosLike(): TensorDict {
+  zerosLike(): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'zerosLike' })
   }
 
@@ -576,7 +605,7 @@ export class TensorDict {
    * Selects the batch elements where `mask` is true; one dimension replaces those of the mask. Copies.
    * @throws {FulmarError} `INCOMPATIBLE` if it does not hold bools; those of `TensorDict.at`.
    */
-  maskedSelect(mask: Tensor): TensorDict {
+  maskedSelect(mask: Tensor): TensorDict<RowsOf<Shape>> {
     checkTensor(mask)
     return this.at(mask.as('bool'))
   }
@@ -587,7 +616,7 @@ export class TensorDict {
    * @throws {FulmarError} `INCOMPATIBLE` if it does not hold bools or an entry is ragged; `SHAPE_MISMATCH` if it has
    *   another shape; `OUT_OF_RANGE` if no element of a dtype equals `value`.
    */
-  maskedFill(mask: Tensor, value: number): TensorDict {
+  maskedFill(mask: Tensor, value: number): TensorDict<RowsOf<Shape>> {
     checkTensor(mask)
     return this.#operated({ op: 'maskedFill', mask: maskOf(mask), value })
   }
@@ -599,7 +628,7 @@ export class TensorDict {
    * dimension other than `dim`; `OUT_OF_RANGE` if there is
    *   no such dimension or position.
    */
-  gather(dim: number, index: Tensor): TensorDict {
+  gather(dim: number, index: Tensor): TensorDict<RowsOf<Shape>> {
     checkTensor(index)
     return this.#operated({ op: 'gather', dim, shape: index.shape, at: positionsOf(index) })
   }
@@ -608,7 +637,7 @@ export class TensorDict {
    * Reshapes the batch, row-major; one size may be -1 and is inferred. Copies only if necessary.
    * @throws {FulmarError} `SHAPE_MISMATCH` if it holds another number of elements; `INCOMPATIBLE` at a ragged entry.
    */
-  reshape(sizes: readonly number[]): TensorDict {
+  reshape(sizes: readonly number[]): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'reshape', sizes })
   }
 
@@ -617,7 +646,7 @@ export class TensorDict {
    * @throws {FulmarError} `INCOMPATIBLE` if a copy is
    * necessary.
    */
-  view(sizes: readonly number[]): TensorDict {
+  view(sizes: readonly number[]): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'view', sizes })
   }
 
@@ -625,7 +654,7 @@ export class TensorDict {
    * Merges the batch dimensions from `first` to `last`, both inclusive, into one.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension or `last` comes before `first`.
    */
-  flatten(first = 0, last = -1): TensorDict {
+  flatten(first = 0, last = -1): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'flatten', first, last })
   }
 
@@ -633,7 +662,7 @@ export class TensorDict {
    * Splits dimension `dim` into dimensions of `sizes`, of which one may be -1 and is inferred.
    * @throws {FulmarError} `OUT_OF_RANGE` without such a dimension; `SHAPE_MISMATCH` if they do not multiply up to it.
    */
-  unflatten(dim: number, sizes: readonly number[]): TensorDict {
+  unflatten(dim: number, sizes: readonly number[]): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'unflatten', dim, sizes })
   }
 
@@ -641,17 +670,17 @@ export class TensorDict {
    * Permutes the batch dimensions. Shares the elements.
    * @throws {FulmarError} `OUT_OF_RANGE` without such a dimension; `SHAPE_MISMATCH` if a dimension is missing or repeated.
    */
-  permute(order: readonly number[]): TensorDict {
+  permute(order: readonly number[]): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'permute', order })
   }
 
   /** Exchanges two batch dimensions. Shares the elements. @throws {FulmarError} `OUT_OF_RANGE` without such a dimension. */
-  transpose(left: number, right: number): TensorDict {
+  transpose(left: number, right: number): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'transpose', left, right })
   }
 
   /** Inserts a dimension of length 1 before `dim`; -1 appends it. @throws {FulmarError} `OUT_OF_RANGE` past the batch. */
-  unsqueeze(dim: number): TensorDict {
+  unsqueeze(dim: number): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'unsqueeze', dim })
   }
 
@@ -659,7 +688,7 @@ export class TensorDict {
    * Removes dimension `dim` if its length is 1; without `dim`, removes every dimension of length 1.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension.
    */
-  squeeze(dim?: number): TensorDict {
+  squeeze(dim?: number): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'squeeze', dim })
   }
 
@@ -667,7 +696,7 @@ export class TensorDict {
    * Repeats dimensions of length 1, and new ones in front, up to `sizes`. Shares the elements.
    * @throws {FulmarError} `SHAPE_MISMATCH` if another dimension would change; `LIMIT_EXCEEDED` above 2^27 elements.
    */
-  expand(sizes: readonly number[]): TensorDict {
+  expand(sizes: readonly number[]): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'expand', sizes })
   }
 
@@ -676,7 +705,7 @@ export class TensorDict {
    * @throws {FulmarError} As
    * {@link TensorDict.expand}.
    */
-  repeat(counts: readonly number[]): TensorDict {
+  repeat(counts: readonly number[]): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'repeat', counts })
   }
 
@@ -685,7 +714,7 @@ export class TensorDict {
    * @throws {FulmarError} As
    * {@link TensorDict.expand}.
    */
-  repeatInterleave(count: number, dim = 0): TensorDict {
+  repeatInterleave(count: number, dim = 0): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'repeatInterleave', count, dim })
   }
 
@@ -693,12 +722,12 @@ export class TensorDict {
    * Rotates dimension `dim` by `shift` positions. Copies.
    * @throws {FulmarError} As {@link TensorDict.unbind}.
    */
-  roll(shift: number, dim = 0): TensorDict {
+  roll(shift: number, dim = 0): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'roll', shift, dim })
   }
 
   /** Reverses dimension `dim`. Copies. @throws {FulmarError} As {@link TensorDict.unbind}. */
-  flip(dim = 0): TensorDict {
+  flip(dim = 0): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'flip', dim })
   }
 
@@ -707,7 +736,7 @@ export class TensorDict {
    * @throws {FulmarError} `SHAPE_MISMATCH` if
    * a shape does not begin with it.
    */
-  withBatchSize(sizes: readonly number[]): TensorDict {
+  withBatchSize(sizes: readonly number[]): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'withBatchSize', sizes })
   }
 
@@ -715,7 +744,7 @@ export class TensorDict {
    * Returns the same entries with the longest batch size that all shapes begin with, at most `dimsMax`
    * dimensions. Shares the elements.
    */
-  autoBatchSize(dimsMax?: number): TensorDict {
+  autoBatchSize(dimsMax?: number): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'autoBatchSize', dimsMax: dimsMax ?? null })
   }
 
@@ -725,7 +754,7 @@ export class TensorDict {
    * @throws {FulmarError} `SHAPE_MISMATCH` with more pairs than dimensions; `OUT_OF_RANGE` if no element of a dtype equals
    *   `value`; `INCOMPATIBLE` at a ragged entry or a value of each element.
    */
-  pad(around: readonly (readonly [before: number, after: number])[], value = 0): TensorDict {
+  pad(around: readonly (readonly [before: number, after: number])[], value = 0): TensorDict<RowsOf<Shape>> {
     return this.#operated({ op: 'pad', around, value })
   }
 
@@ -734,7 +763,7 @@ export class TensorDict {
    * sizes. Shares the elements.
    * @throws {FulmarError} `OUT_OF_RANGE` without such a dimension or with size 0; `SHAPE_MISMATCH` if sizes do not add up.
    */
-  split(size: number | readonly number[], dim = 0): TensorDict[] {
+  split(size: number | readonly number[], dim = 0): TensorDict<RowsOf<Shape>>[] {
     return this.#parted(
       typeof size === 'number' ? { by: 'split', size, dim } : { by: 'splitSizes', sizes: size, dim },
     )
@@ -745,7 +774,7 @@ export class TensorDict {
    * @throws
    * {FulmarError} As {@link TensorDict.split}.
    */
-  chunk(count: number, dim = 0): TensorDict[] {
+  chunk(count: number, dim = 0): TensorDict<RowsOf<Shape>>[] {
     return this.#parted({ by: 'chunk', count, dim })
   }
 
@@ -754,7 +783,7 @@ export class TensorDict {
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no
    * such dimension.
    */
-  unbind(dim = 0): TensorDict[] {
+  unbind(dim = 0): TensorDict<RowsOf<Shape>>[] {
     return this.#parted({ by: 'unbind', dim })
   }
 
@@ -857,15 +886,15 @@ export class TensorDict {
     }
   }
 
-  #operated(operation: object): TensorDict {
+  #operated<Made extends object>(operation: object): TensorDict<Made> {
     return this.#derive((dict) => dict.operate(JSON.stringify(operation)))
   }
 
-  #parted(partition: object): TensorDict[] {
+  #parted<Made extends object>(partition: object): TensorDict<Made>[] {
     return dictsOf(this.#native.call((dict) => dict.part(JSON.stringify(partition))))
   }
 
-  #derive(make: (dict: RawTensorDict) => RawTensorDict): TensorDict {
+  #derive<Made extends object>(make: (dict: RawTensorDict) => RawTensorDict): TensorDict<Made> {
     return new TensorDict(() => this.#native.call(make))
   }
 }
@@ -876,7 +905,7 @@ function otherNames(name: string): FulmarError {
 }
 
 /** Wraps a native dictionary, for the rooms that get dictionaries from the core. */
-export function dictAround(make: () => RawTensorDict): TensorDict {
+export function dictAround<Shape extends object = object>(make: () => RawTensorDict): TensorDict<Shape> {
   return wrap(make)
 }
 
@@ -896,9 +925,9 @@ export function checkDict(dict: TensorDict): void {
 }
 
 /** Returns the dictionaries of a native list, which is freed. */
-export function dictsOf(list: RawTensorDictList): TensorDict[] {
+export function dictsOf<Shape extends object = object>(list: RawTensorDictList): TensorDict<Shape>[] {
   try {
-    return Array.from({ length: call(() => list.count()) }, (_, at) => dictAround(() => list.get(at)))
+    return Array.from({ length: call(() => list.count()) }, (_, at) => dictAround<Shape>(() => list.get(at)))
   } finally {
     list.free()
   }

@@ -43,7 +43,7 @@ export interface SliceOptions {
 }
 
 // Access to private fields, for this package only.
-let wrap: (make: () => RawTensor) => Tensor
+let wrap: <D extends Dtype>(make: () => RawTensor) => Tensor<D>
 let unwrap: (tensor: Tensor) => Handle<RawTensor>
 
 /**
@@ -97,8 +97,11 @@ export class Tensor<D extends Dtype = Dtype> {
   static from<A extends TensorData, D extends Dtype = DtypeOf<A>>(
     data: A,
     options?: TensorOptions<D>,
-  ): Tensor<D>
-  static from<D extends Dtype = 'f32'>(data: readonly number[], options?: TensorOptions<D>): Tensor<D>
+  ): Tensor<NoInfer<D>>
+  static from<D extends Dtype = 'f32'>(
+    data: readonly number[],
+    options?: TensorOptions<D>,
+  ): Tensor<NoInfer<D>>
   static from(data: TensorData | readonly number[], options: TensorOptions = {}): Tensor {
     checkKnownKeys('options', options, ['shape', 'dtype'])
     const isTyped = ArrayBuffer.isView(data)
@@ -154,6 +157,29 @@ export class Tensor<D extends Dtype = Dtype> {
   /** Number of elements: 1 for a scalar, 0 if a dimension is 0. */
   get numElements(): number {
     return this.shape.reduce((product, length) => product * length, 1)
+  }
+
+  /**
+   * Returns the only element: a bigint of an `i64`, a boolean of a `bool`, else a number, also of half floats.
+   * @throws {FulmarError} `SHAPE_MISMATCH` with another number of elements than 1.
+   *
+   * @example
+   * ```ts
+   * import { Tensor } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const half: number = Tensor.from([0.25, 0.75]).sum().item() / 2
+   * assert.equal(half, 0.5)
+   * assert.equal(Tensor.from(BigInt64Array.of(7n)).item(), 7n)
+   * ```
+   */
+  item(): ElementOf<D>
+  item(): number | bigint | boolean {
+    if (this.numElements !== 1)
+      throw new FulmarError('SHAPE_MISMATCH', `tensor must have one element: got shape [${this.shape}]`)
+    const isHalf = this.dtype === 'f16' || this.dtype === 'bf16'
+    const [element = 0] = isHalf ? this.toFloat32() : this.data
+    return this.dtype === 'bool' ? element !== 0 : element
   }
 
   /** Returns this tensor typed by its dtype. @throws {FulmarError} `INCOMPATIBLE` if it has another dtype. */
@@ -240,7 +266,7 @@ export class Tensor<D extends Dtype = Dtype> {
    * assert.deepEqual(rows.sum().shape, [])
    * ```
    */
-  sum(dim?: number): Tensor {
+  sum(dim?: number): Tensor<SumOf<D>> {
     const sum = (tensor: RawTensor) => (dim === undefined ? tensor.sum() : tensor.sumDim(this.#dim(dim)))
     return new Tensor(() => this.#native.call(sum))
   }
@@ -370,6 +396,12 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 }
 
+/** Type of an element in JavaScript: that of {@link Tensor.item}. */
+export type ElementOf<D extends Dtype> = D extends 'i64' ? bigint : D extends 'bool' ? boolean : number
+
+/** Dtype of a sum: integers and bools add up to `i64`. */
+export type SumOf<D extends Dtype> = D extends 'f64' | 'f32' | 'f16' | 'bf16' ? D : 'i64'
+
 /** Default dtype of a typed array; an array of 16 bits has none. */
 export type DtypeOf<A> = A extends Float64Array
   ? 'f64'
@@ -390,7 +422,7 @@ export type DtypeOf<A> = A extends Float64Array
                 : Dtype
 
 /** Wraps a native tensor, for the rooms that get tensors from the core. */
-export function tensorAround(make: () => RawTensor): Tensor {
+export function tensorAround<D extends Dtype = Dtype>(make: () => RawTensor): Tensor<D> {
   return wrap(make)
 }
 

@@ -147,6 +147,21 @@ describe('Tensor', () => {
   })
 })
 
+describe('item', () => {
+  it('is the only element as JavaScript has it', () => {
+    for (const dtype of ['f64', 'f32', 'f16', 'bf16', 'i32', 'i16', 'i8', 'u8', 'u32'] as const)
+      expect(Tensor.from([2]).to(dtype).reshape([]).item()).toBe(2)
+    expect(Tensor.from([-1]).to('f16').item()).toBe(-1)
+    expect(Tensor.from(BigInt64Array.of(-(2n ** 62n)), { shape: [1, 1] }).item()).toBe(-(2n ** 62n))
+    expect([Tensor.from([3]).to('bool').item(), Tensor.zeros('bool', []).item()]).toEqual([true, false])
+  })
+
+  it('refuses other numbers of elements than one', () => {
+    for (const shape of [[0], [2], [1, 3]])
+      expect(codeOf(() => Tensor.zeros('f32', shape).item())).toBe('SHAPE_MISMATCH')
+  })
+})
+
 describe('shapes and sums', () => {
   const grid = () => Tensor.from(Int32Array.of(0, 1, 2, 3, 4, 5), { shape: [2, 3] })
 
