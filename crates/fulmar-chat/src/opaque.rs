@@ -16,34 +16,37 @@
 //! tools, calls and answers of tools that it omits.
 
 mod draft;
+mod encode;
 mod layout;
 mod marks;
+mod probes;
 mod provenance;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 
 use fulmar_core::{Error, ErrorKind};
 use fulmar_template::{CivilTime, RenderedText, Template, TemplateInput};
-use fulmar_tokenizer::{AddedTokens, Encoding, Tokenizer};
+use fulmar_tokenizer::{Encoding, Tokenizer};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::completion::Completion;
 use crate::config::{RendererConfig, parser_of};
-use crate::family::{Table, refusal_of, split_reasoning, within_length};
+use crate::family::{Table, refusal_of, within_length};
 use crate::mask::assistant_turns;
 use crate::message_view::{MessageView, origin_of};
-use crate::script::Scaffold;
 use crate::{
     Bridge, BridgeRefusal, Extension, Message, Origin, ParseOptions, Parsed, PrefixStability, RenderOptions,
     Rendered, Renderer, Result, ThinkingRetention, trim_to_turn_close,
 };
 use draft::{Draft, Marker};
-use layout::{Anchor, Piece, Special, pieces};
+use layout::{Anchor, Special, pieces};
 use marks::{MessageSpan, Sources, find_sources};
-use provenance::{could_give, disguised_list, disguised_message, is_visible, overlaps};
+use provenance::{could_give, is_visible, overlaps};
+
+use probes::{check_not_empty, has_tool_part, left_out, table, with_other_tool_part, with_reasoning_apart};
 
 /// The roles known to templates; most templates support only some.
 const ROLES: [(&str, Origin); 8] = [
@@ -434,111 +437,6 @@ impl OpaqueRenderer {
         turns.extend(by_prefix.iter().map(|turn| draft.turn(turn.message, turn.start, turn.body_end)));
         turns
     }
-
-    /// Returns the ids of a text: the template's markers by their id, message texts as text.
-    fn encode(&self, draft: &Draft<'_>, pieces: &[Piece]) -> Result<Drawn> {
-        let mut drawn = Drawn { rendered: Rendered::default(), starts: Vec::new() };
-        let Encoding { ids, offsets } = &draft.encoding;
-        let mut pieces = Pieces { pieces, at: 0 };
-        let Some(markers) = &draft.markers else {
-            pieces.push(ids, offsets, 0, &mut drawn);
-            return Ok(drawn);
-        };
-        let mut at = 0;
-        let mut encoding = Encoding::default();
-        for &Marker { id, start, end } in markers {
-            self.encode_text(&draft.text[at..start], &mut encoding)?;
-            pieces.push(&encoding.ids, &encoding.offsets, at, &mut drawn);
-            pieces.push(&[id], &[[0, 0]], start, &mut drawn);
-            at = end;
-        }
-        self.encode_text(&draft.text[at..], &mut encoding)?;
-        pieces.push(&encoding.ids, &encoding.offsets, at, &mut drawn);
-        Ok(drawn)
-    }
-
-    fn encode_text(&self, text: &str, encoding: &mut Encoding) -> Result<()> {
-        encoding.ids.clear();
-        encoding.offsets.clear();
-        self.table.tokenizer.encode_into(text, AddedTokens::AsText, encoding)
-    }
-
-    /// Returns whether text becomes this id only where markers do.
-    fn is_marker(&self, id: u32) -> Result<bool> {
-        let Some(known) = self.markers.get(id as usize) else { return Ok(false) };
-        match known.load(Ordering::Relaxed) {
-            0 => {
-                let tokenizer = &self.table.tokenizer;
-                let name = tokenizer.decode(&[id], false)?;
-                let becomes =
-                    |encoding: Result<Encoding>| encoding.is_ok_and(|encoding| encoding.ids == [id]);
-                let is_marker = becomes(tokenizer.encode_added(&name)) && !becomes(tokenizer.encode(&name));
-                known.store(1 + u8::from(is_marker), Ordering::Relaxed);
-                Ok(is_marker)
-            }
-            state => Ok(state == 2),
-        }
-    }
-
-    /// Returns the tokens that `new_messages` add after an assistant's turn, from the closing one on. `None`
-    /// if this cannot be determined, the template changes earlier text, or it never shows reasoning and the
-    /// turn `has_reasoning`.
-    fn extension(
-        &self,
-        new_messages: &[Message],
-        tools: &[Value],
-        has_reasoning: bool,
-    ) -> Result<Option<Rendered>> {
-        let short = probes(new_messages)?;
-        let long = [&short[..], new_messages].concat();
-        let options = RenderOptions { add_generation_prompt: true, tools: tools.to_vec() };
-        let (Ok(before), Ok(after)) =
-            (self.write_messages(&short, tools, false), self.write_messages(&long, tools, true))
-        else {
-            return Ok(None);
-        };
-        let thought = before.text.rfind(THOUGHT);
-        let probe = before.text.rfind(PROBE).max(thought);
-        let is_kept = after.text.starts_with(&before.text) && (thought.is_some() || !has_reasoning);
-        let Some(probe) = probe.filter(|_| is_kept) else { return Ok(None) };
-        let views = MessageView::list(&long, &ROLES)?;
-        let Drawn { mut rendered, starts } =
-            self.draw(&self.draft(&views, &long, &options)?, &long, &options)?;
-        let is_close = |t: &usize| {
-            (probe..before.text.len()).contains(&starts[*t])
-                && self.table.stop_ids.contains(&rendered.ids[*t])
-        };
-        let Some(close) = (0..starts.len()).find(is_close) else { return Ok(None) };
-        rendered.drop_first(close);
-        let num_given = short.len() as i32;
-        rendered.message_index.iter_mut().for_each(|index| *index = (*index - num_given).max(-1));
-        Ok(Some(rendered))
-    }
-}
-
-/// Assigns tokens to the pieces in which they begin, in order.
-struct Pieces<'a> {
-    pieces: &'a [Piece],
-    at: usize,
-}
-
-impl Pieces<'_> {
-    fn push(&mut self, ids: &[u32], offsets: &[[u32; 2]], base: usize, drawn: &mut Drawn) {
-        let mut first = 0;
-        drawn.starts.extend(offsets.iter().map(|[start, _]| base + *start as usize));
-        while first < ids.len() {
-            let Some(piece) = self.pieces.get(self.at) else {
-                drawn.rendered.push(&ids[first..], -1, Origin::Template);
-                return;
-            };
-            let count = offsets[first..].partition_point(|[start, _]| base + (*start as usize) < piece.end);
-            drawn.rendered.push(&ids[first..first + count], piece.message_index, piece.origin);
-            first += count;
-            if first < ids.len() {
-                self.at += 1;
-            }
-        }
-    }
 }
 
 impl Renderer for OpaqueRenderer {
@@ -615,92 +513,4 @@ impl Renderer for OpaqueRenderer {
     fn thinking_retention(&self) -> ThinkingRetention {
         ThinkingRetention::Template
     }
-}
-
-/// Returns a conversation that `new_messages` may follow: a question and a turn with reasoning, text and, if
-/// tool answers follow, calls.
-fn probes(new_messages: &[Message]) -> Result<Vec<Message>> {
-    let mut turn = json!({ "role": "assistant", "content": PROBE, "reasoning_content": THOUGHT });
-    let answers =
-        new_messages.iter().take_while(|message| origin_of(&ROLES, message.role()) == Some(Origin::Tool));
-    let calls: Vec<Value> = answers
-        .map(|answer| {
-            let text = |key: &str| answer.value(key).and_then(Value::as_str);
-            json!({
-                "id": text("tool_call_id").unwrap_or("call00000"),
-                "type": "function",
-                "function": { "name": text("name").unwrap_or(PROBE), "arguments": { PROBE: PROBE } },
-            })
-        })
-        .collect();
-    if !calls.is_empty() {
-        turn["tool_calls"] = calls.into();
-    }
-    Ok(vec![Message::new("user", PROBE)?, Message::from_value(turn)?])
-}
-
-/// Returns whether a message holds calls of tools or a tool's answer.
-fn has_tool_part(view: &MessageView<'_>) -> bool {
-    !view.calls.is_empty() || view.is_tool() && is_visible(&view.text)
-}
-
-/// Returns the fields of a message with other calls, or with another answer of a tool.
-fn with_other_tool_part(view: &MessageView<'_>) -> Map<String, Value> {
-    if view.is_tool() {
-        return disguised_message(view.message.fields());
-    }
-    let mut fields = view.message.fields().clone();
-    if let Some(Value::Array(calls)) = fields.get_mut("tool_calls") {
-        *calls = disguised_list(calls);
-    }
-    fields
-}
-
-fn left_out(rule: &str, what: &str) -> Error {
-    let detail = format!(
-        "{rule}: the template has no form for {what} and writes nothing, so the model would not see them"
-    );
-    Error::new(ErrorKind::Incompatible, detail)
-}
-
-/// Returns the message with its reasoning in a separate field, if an assistant's content has some.
-fn with_reasoning_apart(message: &Message) -> Result<Message> {
-    let content = message.value("content").and_then(Value::as_str).filter(|text| text.contains("</think>"));
-    let is_assistant = origin_of(&ROLES, message.role()) == Some(Origin::Assistant);
-    let Some(content) = content.filter(|_| is_assistant && message.reasoning().is_none()) else {
-        return Ok(message.clone());
-    };
-    let (reasoning, content) = split_reasoning(None, content);
-    let mut fields = message.fields().clone();
-    fields.insert("content".to_owned(), content.into());
-    fields.insert("reasoning_content".to_owned(), reasoning.into());
-    Message::from_value(Value::Object(fields))
-}
-
-/// Returns the constants for parsing a completion without a family: all of it is content.
-fn table(tokenizer: Arc<dyn Tokenizer>) -> Table {
-    Table {
-        tokenizer,
-        roles: &ROLES,
-        stop_ids: Vec::new(),
-        close: Scaffold::default(),
-        separator: Scaffold::default(),
-        retention: ThinkingRetention::Template,
-        stability: PrefixStability::Unknown,
-        reasoning: None,
-        calls: None,
-        has_tools: true,
-        fixes_system: false,
-        trims_content: true,
-    }
-}
-
-fn check_not_empty(messages: &[Message]) -> Result<()> {
-    if messages.is_empty() {
-        return Err(Error::new(
-            ErrorKind::Empty,
-            "messages must hold at least one message, but the list is empty",
-        ));
-    }
-    Ok(())
 }

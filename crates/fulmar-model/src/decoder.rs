@@ -1,23 +1,27 @@
 //! A decoder language model: weights, a forward pass that gives log-probs, and its backward pass.
 
+mod activations;
 mod adapter;
+mod backward;
 mod squares;
 
 use std::borrow::Cow;
 
 use fulmar_compute::cpu::together;
-use fulmar_compute::{AttentionSaved, Compute, Floats, Memory, RopeTable};
+use fulmar_compute::{Compute, Floats, Memory, RopeTable};
 use fulmar_core::{Device, Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
 
 use crate::config::DecoderConfig;
 use crate::folder::ExtraFiles;
-use crate::head::{Head, HeadActivations};
-use crate::layer::{Gradients, Layer, LayerActivations, Scratch, Workspace};
+use crate::head::Head;
+use crate::layer::{Layer, LayerActivations, Workspace};
 use crate::lora::Lora;
 use crate::packing::{Packed, Read, Target, TokenBatch};
 use crate::parameters::{self, Layout, Parameter, ScalarRanges};
 use crate::weights::{Weights, WeightsMut};
+
+pub(crate) use activations::{Activations, CheckpointPolicy};
 
 /// Log-probs and entropies of a [`TokenBatch`], flat like its ids; 0 where the mask is 0.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -60,59 +64,6 @@ pub struct Decoder {
     activations: Activations,
     recomputes: bool,
     version: u64,
-}
-
-/// The activations of a forward pass. Their memory is reused.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Activations {
-    packed: Packed,
-    num_tokens: usize,
-    /// The activations of each layer, or of one layer that all share.
-    layers: Vec<LayerActivations>,
-    /// The input of each layer, if only inputs are stored.
-    inputs: Vec<Memory<f32>>,
-    x: Memory<f32>,
-    head: HeadActivations,
-    rope: Option<RopeTable>,
-    workspace: Workspace,
-    scratch: Scratch,
-    /// The kind of forward pass whose backward pass may follow.
-    ready: Option<Read>,
-    /// `true` if layers run without their adapters; no backward pass follows then.
-    without_adapter: bool,
-}
-
-/// The activations that a forward pass stores for its backward pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CheckpointPolicy {
-    All,
-    /// The inputs of layers: the backward pass recomputes the rest.
-    Inputs,
-    Nothing,
-}
-
-impl Activations {
-    /// Allocates `layers` layers and frees the memory of another policy.
-    fn resize(&mut self, policy: CheckpointPolicy, layers: usize) {
-        let (num_layers, inputs) = match policy {
-            CheckpointPolicy::All => (layers, 0),
-            CheckpointPolicy::Inputs => (1, layers),
-            CheckpointPolicy::Nothing => (1, 0),
-        };
-        if self.layers.len() != num_layers {
-            self.layers = vec![LayerActivations::default(); num_layers];
-        }
-        if self.inputs.len() != inputs {
-            self.inputs = vec![Memory::default(); inputs];
-        }
-    }
-
-    fn num_floats(&self) -> usize {
-        let layers = self.layers.iter().map(LayerActivations::num_floats).sum::<usize>();
-        let inputs = self.inputs.iter().map(Memory::capacity).sum::<usize>();
-        let shared = self.workspace.num_floats() + self.scratch.num_floats();
-        layers + inputs + self.x.capacity() + self.head.num_floats() + shared
-    }
 }
 
 impl Decoder {
@@ -561,133 +512,6 @@ impl Decoder {
     fn scalar_head(&self) -> Option<(&ScalarRanges, Floats<'_>)> {
         let of_lora = self.lora.as_ref().map(|lora| lora.scalar.as_ref());
         Some((of_lora.unwrap_or(self.layout.scalar.as_ref())?, self.trained()))
-    }
-
-    /// Adds the gradients of a loss, given its derivatives `[T]` with respect to the log-probs (and
-    /// entropies) of the last [`Decoder::forward`]. Ignores values where the mask was 0. Uses up the
-    /// activations.
-    ///
-    /// # Errors
-    /// `Closed` without a forward pass before; `ShapeMismatch` for another length; `NonFinite` for a
-    /// derivative that is not finite (the gradients are then unchanged).
-    pub fn backward(&mut self, d_log_prob: &[f32], d_entropy: Option<&[f32]>) -> Result<()> {
-        self.check_trace(Read::Before)?;
-        for (name, values) in [("d_log_prob", Some(d_log_prob)), ("d_entropy", d_entropy)] {
-            self.check_derivatives(name, values.unwrap_or_default(), values.is_some())?;
-        }
-        self.adding_gradients(|decoder, activations, gradients| {
-            let gradients_of = |target: &Target| {
-                let token = target.token as usize;
-                (d_log_prob[token], d_entropy.map_or(0.0, |d| d[token]))
-            };
-            let Activations { packed, head, x: d_x, .. } = activations;
-            decoder.head().backward(head, &packed.targets, gradients_of, gradients, d_x)
-        })
-    }
-
-    /// Adds the gradients of a loss, given its derivatives `[T]` with respect to the values of the last
-    /// [`Decoder::forward_values`]. Ignores numbers where the mask was 0. Uses up the activations.
-    ///
-    /// # Errors
-    /// The errors of [`Decoder::backward`].
-    pub fn backward_values(&mut self, d_value: &[f32]) -> Result<()> {
-        self.check_trace(Read::Own)?;
-        self.check_derivatives("d_value", d_value, true)?;
-        self.adding_gradients(|decoder, activations, gradients| {
-            let scalar = decoder.scalar_head().ok_or_else(no_scalar_head)?;
-            let Activations { packed, head, x: d_x, .. } = activations;
-            let d_values: Vec<f32> =
-                packed.targets.iter().map(|target| d_value[target.token as usize]).collect();
-            decoder.head().backward_scalar(scalar, head, &packed.targets, &d_values, gradients, d_x)
-        })
-    }
-
-    fn check_trace(&self, read: Read) -> Result<()> {
-        if self.activations.ready == Some(read) {
-            return Ok(());
-        }
-        let detail = match read {
-            Read::Before => "backward must follow a forward pass",
-            Read::Own => "backward_values must follow a forward pass of values",
-        };
-        Err(Error::new(ErrorKind::Closed, detail))
-    }
-
-    /// Runs a backward pass, which begins with the backward pass of a head.
-    fn adding_gradients(
-        &mut self,
-        head: impl FnOnce(&Self, &mut Activations, &mut Gradients<'_>) -> Result<()> + Send,
-    ) -> Result<()> {
-        if self.gradients.is_empty() {
-            self.gradients = self.compute.zeros(self.num_trainable())?;
-        }
-        let mut activations = std::mem::take(&mut self.activations);
-        let mut gradients = std::mem::take(&mut self.gradients);
-        let mut sink = match self.lora {
-            None => Gradients::Weights(&mut gradients),
-            Some(_) => Gradients::Adapter(&mut gradients),
-        };
-        let went = together(|| {
-            head(self, &mut activations, &mut sink)?;
-            self.run_backward(&mut activations, &mut sink);
-            self.compute.check()
-        });
-        activations.ready = None;
-        (self.activations, self.gradients) = (activations, gradients);
-        went
-    }
-
-    fn check_derivatives(&self, name: &str, values: &[f32], given: bool) -> Result<()> {
-        if given && values.len() != self.activations.num_tokens {
-            let detail = format!(
-                "{name} must have one value a token ({}): got {}",
-                self.activations.num_tokens,
-                values.len()
-            );
-            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
-        }
-        let Some(index) = values.iter().position(|value| !value.is_finite()) else { return Ok(()) };
-        let detail = format!("{name} must be finite: got {} at {index}", values[index]);
-        Err(Error::new(ErrorKind::NonFinite, detail))
-    }
-
-    /// Runs the backward pass from the gradient of the residual stream in `activations.x` down to the
-    /// embedding.
-    fn run_backward(&self, activations: &mut Activations, gradients: &mut Gradients<'_>) {
-        let Activations { packed, layers, inputs, x: d_x, rope, workspace, scratch, .. } = activations;
-        let Some(rope) = rope else { return };
-        scratch.resize(&self.config, packed.ids.len(), self.compute);
-        for index in (0..self.layout.layers.len()).rev() {
-            let layer = self.layer(index);
-            let activations = match inputs.get(index) {
-                None => &mut layers[index],
-                Some(input) => {
-                    let activations = &mut layers[0];
-                    self.attend(layer, (activations, workspace), input, packed, rope);
-                    layer.gate(activations, workspace);
-                    activations
-                }
-            };
-            layer.finish_backward(activations, workspace, gradients, d_x, scratch);
-            let LayerActivations { q, k: keys, v: values, attention: out, log_sum, .. } = &*activations;
-            let saved = AttentionSaved { q, keys, values, out, log_sum };
-            let Scratch { wide: d_out, d_q, d_k, d_v, .. } = scratch;
-            self.compute.attention_backward(
-                self.config.attention(),
-                saved,
-                &packed.spans,
-                &packed.blocks,
-                d_out,
-                d_q,
-                d_k,
-                d_v,
-            );
-            let rope = (&*rope, packed.positions.as_slice());
-            layer.project_heads_backward(activations, workspace, gradients, d_x, scratch, rope);
-        }
-        if let Some(d_embed) = gradients.of(&self.layout.embed) {
-            self.compute.embed_backward(d_x, self.config.hidden_size, &packed.ids, d_embed);
-        }
     }
 }
 

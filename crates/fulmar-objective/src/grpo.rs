@@ -40,89 +40,28 @@
 //! * T` positions of a padded batch, so that padding weakens them.
 
 use fulmar_compute::{Compute, dispatch};
-use fulmar_core::{Device, Error, ErrorKind, Result};
-use serde::Deserialize;
+use fulmar_core::{Error, ErrorKind, Result};
 
+use crate::Real;
 use crate::batch::{LossBatch, Token, finite};
-use crate::clip::{Clip, out_of_range};
+use crate::clip::out_of_range;
 use crate::correction::{Correction, CorrectionLevel};
-use crate::kl::{KlEstimator, KlPenalty};
+use crate::kl::KlPenalty;
 use crate::output::{LossOutput, Metric};
-use crate::surrogate::{RatioLevel, Surrogate, sigmoid};
-use crate::{Normalization, Real};
+use crate::surrogate::{RatioLevel, Surrogate};
+
+mod metrics;
+mod options;
+mod policy_term;
+
+use metrics::{count_metrics, quantile_of};
+pub use options::GrpoOptions;
 
 /// The largest `log_ratio_max`: `e^700` is still a finite double.
 pub const LOG_RATIO_LIMIT: f64 = 700.0;
 
 /// Bound on a sampler's log-ratio in metrics, which nothing else limits: sums of `e^80` are finite doubles.
 const SAMPLER_LOG_RATIO_SHOWN: f64 = 80.0;
-
-/// Options of [`GrpoLoss`]; [`GrpoLoss::new`] checks them.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct GrpoOptions {
-    /// The level of the ratio. Defaults to the token.
-    pub ratio: RatioLevel,
-    /// The rule that bounds the ratio. Defaults to clipping.
-    pub surrogate: Surrogate,
-    /// Corrections for another sampler, in order; they need `sampler_log_prob`. None by default.
-    pub corrections: Vec<Correction>,
-    /// Rejects tokens of negative advantage in sequences whose mean of `log q - log p` exceeds it, with `q`
-    /// the sampler's probability or else the old one (DeepSeek-V3.2, <https://arxiv.org/abs/2512.02556>); at
-    /// least 0. Off by default.
-    pub off_policy_threshold: Option<f64>,
-    /// If true, rejected tokens still count in denominators and in other terms, as in TRL. Defaults to false.
-    pub keep_rejected: bool,
-    /// The clip range of the ratio. Defaults to 0.2 on both sides.
-    pub clip_epsilon: Clip,
-    /// The largest ratio that still pushes down a token with a negative advantage; above `1 + high`. Off by
-    /// default.
-    pub dual_clip: Option<f64>,
-    /// The denominator of sums over tokens. Defaults to the number of trained tokens.
-    pub normalization: Normalization,
-    /// The KL penalty against the reference; needs `ref_log_prob` if its coefficient is above 0.
-    pub kl_to_ref: KlPenalty,
-    /// The KL penalty against the policy that sampled the tokens.
-    pub kl_to_inference: KlPenalty,
-    /// Drops tokens whose `(log p - log p_old)^2 / 2` exceeds it; above 0. Off by default.
-    pub kl_mask_threshold: Option<f64>,
-    /// Drops tokens whose `|log p - log p_old|` exceeds it, in nats, in `(0, 700]`. Defaults to 20.
-    pub log_ratio_max: f64,
-    /// If true, keeps these tokens with the ratio at the bound, which has no gradient, as torchtitan does.
-    /// Defaults to false.
-    pub clamp_log_ratio: bool,
-    /// Weight of the entropy bonus; needs `entropy` in the batch if above 0.
-    pub entropy_coefficient: f64,
-    /// The share of trained tokens, those with the highest entropy, that keep their policy term and their
-    /// entropy bonus (<https://arxiv.org/abs/2506.01939>); in `(0, 1]`, below 1 it needs `entropy`.
-    /// Denominators and KL terms include all tokens. Defaults to 1.
-    pub top_entropy_quantile: f64,
-    /// The device. Defaults to the CPU.
-    pub device: Device,
-}
-
-impl Default for GrpoOptions {
-    fn default() -> Self {
-        Self {
-            ratio: RatioLevel::default(),
-            surrogate: Surrogate::default(),
-            corrections: Vec::new(),
-            off_policy_threshold: None,
-            keep_rejected: false,
-            clip_epsilon: Clip::default(),
-            dual_clip: None,
-            normalization: Normalization::default(),
-            kl_to_ref: KlPenalty::default(),
-            kl_to_inference: KlPenalty::default(),
-            kl_mask_threshold: None,
-            log_ratio_max: 20.0,
-            clamp_log_ratio: false,
-            entropy_coefficient: 0.0,
-            top_entropy_quantile: 1.0,
-            device: Device::Cpu,
-        }
-    }
-}
 
 /// The GRPO loss, see the module for its formula.
 ///
@@ -194,35 +133,6 @@ struct Term {
 }
 
 impl GrpoLoss {
-    /// Returns the metrics of corrections, if there is a sampler or a rule that rejects.
-    fn correction_metrics(
-        &self,
-        has_sampler: bool,
-        tokens: &[Scored],
-        dropped: &Dropped,
-        metrics: &mut Vec<Metric>,
-    ) {
-        let denominator = tokens.len() as f64;
-        let mean = |name, sum: f64| Metric { name, value: sum / denominator.max(1.0), denominator };
-        if has_sampler {
-            let ratio = |t: &Scored| libm::exp(t.sampler_log_ratio.min(SAMPLER_LOG_RATIO_SHOWN));
-            let num_lacking = tokens.iter().filter(|t| t.lacks_sampler).count() as f64;
-            let known = denominator - num_lacking;
-            let off = tokens.iter().fold(0.0, |sum, t| sum + t.sampler_log_ratio.abs());
-            let max = tokens.iter().map(ratio).fold(0.0, f64::max);
-            metrics.extend([
-                mean("samplerRatioMean", tokens.iter().map(ratio).sum()),
-                Metric { name: "samplerRatioMax", value: max, denominator: 1.0 },
-                Metric { name: "samplerLogRatioAbs", value: off / known.max(1.0), denominator: known },
-                mean("correctionMean", tokens.iter().map(|t| t.factor).sum()),
-                Metric { name: "numSamplerUnknown", value: num_lacking, denominator: 1.0 },
-            ]);
-        }
-        if !self.options.corrections.is_empty() || self.options.off_policy_threshold.is_some() {
-            metrics.push(Metric { name: "numRejected", value: dropped.rejected as f64, denominator: 1.0 });
-        }
-    }
-
     /// Checks `options`.
     ///
     /// # Errors
@@ -490,53 +400,6 @@ impl GrpoLoss {
         }
     }
 
-    fn add_policy(&self, tokens: &mut [Scored], grad_t: &mut [f64]) -> Term {
-        let (mut loss, mut sum) = (0.0, 0.0);
-        for sequence in sequences(tokens) {
-            let sequence_weight = self.sequence_weight(sequence);
-            let mut shared = 0.0;
-            for t in &*sequence {
-                // VESPO includes the corrections in the weight of the sequence.
-                let is_vespo = matches!(self.options.surrogate, Surrogate::Vespo { .. });
-                let factor = match t.factor {
-                    _ if !t.is_chosen => 0.0,
-                    factor if is_vespo && factor > 0.0 => 1.0,
-                    factor => factor,
-                };
-                let (value, gradient) = self.surrogate(t, sequence_weight);
-                loss += t.weight * factor * value;
-                sum += factor * value;
-                if self.shares_gradient() {
-                    shared += t.weight * factor * gradient;
-                } else if self.holds_ratio() || !t.is_clamped {
-                    grad_t[t.token.index] += t.weight * factor * gradient;
-                }
-            }
-            let shared = shared / self.shared_among(sequence);
-            for t in sequence.iter().filter(|t| self.shares_gradient() && self.passes(t) && !t.is_clamped) {
-                grad_t[t.token.index] += shared;
-            }
-        }
-        Term { loss, mean: sum / tokens.len().max(1) as f64 }
-    }
-
-    /// Returns whether the ratio of a sequence has the same gradient with respect to each of its tokens'
-    /// log-probabilities.
-    fn shares_ratio(&self) -> bool {
-        matches!(self.options.ratio, RatioLevel::Sequence | RatioLevel::SequenceProduct)
-    }
-
-    /// Returns whether the surrogate weighs `log p` with a ratio without gradient.
-    fn holds_ratio(&self) -> bool {
-        matches!(self.options.surrogate, Surrogate::Cispo { .. } | Surrogate::Vespo { .. })
-    }
-
-    /// Returns whether the policy term of a sequence has the same gradient with respect to each of its
-    /// tokens' log-probabilities.
-    fn shares_gradient(&self) -> bool {
-        self.shares_ratio() && !self.holds_ratio() || self.options.surrogate == Surrogate::Gmpo
-    }
-
     /// Adds one KL penalty to the gradient; a coefficient of 0 only measures it. An importance weight is the
     /// ratio in the token's policy term, that of its sequence if the loss has one.
     fn add_kl<T: Real>(
@@ -576,87 +439,6 @@ impl GrpoLoss {
         Ok(Term { loss, mean: sum / tokens.len().max(1) as f64 })
     }
 
-    /// Returns the divisor of a sequence's sum of log-ratios: its length for a geometric mean, 1 for a
-    /// product.
-    fn shared_among(&self, sequence: &[Scored]) -> f64 {
-        if self.options.ratio == RatioLevel::SequenceProduct { 1.0 } else { sequence.len() as f64 }
-    }
-
-    /// Returns whether a token contributes to the gradient of its sequence's ratio.
-    fn passes(&self, t: &Scored) -> bool {
-        let [low_log, high_log] = self.clip_log;
-        self.options.surrogate != Surrogate::Gmpo
-            || if t.advantage > 0.0 { t.log_ratio <= high_log } else { t.log_ratio >= low_log }
-    }
-
-    /// Returns the statistic of the whole sequence: the log-ratio of VESPO, the mean of GMPO's clipped
-    /// log-ratios.
-    fn sequence_weight(&self, sequence: &[Scored]) -> f64 {
-        let [low_log, high_log] = self.clip_log;
-        match self.options.surrogate {
-            Surrogate::Vespo { .. } => {
-                let corrected = |t: &Scored| {
-                    t.log_ratio.clamp(-20.0, 20.0) + if t.factor > 0.0 { libm::log(t.factor) } else { 0.0 }
-                };
-                let log_ratio = sequence.iter().map(corrected).sum::<f64>();
-                log_ratio.clamp(VESPO_LOG_MIN, VESPO_LOG_MAX)
-            }
-            Surrogate::Gmpo => {
-                let clipped = |t: &Scored| {
-                    if t.advantage > 0.0 { t.log_ratio.min(high_log) } else { t.log_ratio.max(low_log) }
-                };
-                sequence.iter().map(clipped).sum::<f64>() / sequence.len() as f64
-            }
-            _ => 0.0,
-        }
-    }
-
-    /// Returns `L` and `dL/dl` of one token. Uses branches instead of products, so that no `inf * 0` arises.
-    fn surrogate(&self, t: &Scored, sequence_weight: f64) -> (f64, f64) {
-        let a = t.advantage;
-        let plain = |ratio: f64| (-ratio * a, -ratio * a);
-        match self.options.surrogate {
-            Surrogate::Clip => self.clipped(t),
-            Surrogate::None => plain(libm::exp(t.push)),
-            Surrogate::Gmpo => plain(libm::exp(sequence_weight)),
-            Surrogate::Cispo { cap } => {
-                let weight = libm::exp(t.push).min(cap);
-                (-weight * a * t.log_prob, -weight * a)
-            }
-            Surrogate::Vespo { positive, negative } => {
-                let phi = if a >= 0.0 { positive } else { negative }.at(sequence_weight);
-                (-phi * a * t.log_prob, -phi * a)
-            }
-            Surrogate::Sapo { tau_positive, tau_negative } => {
-                let tau = if a > 0.0 { tau_positive } else { tau_negative };
-                let ratio = libm::exp(t.push);
-                let gate = sigmoid(tau * (ratio - 1.0));
-                (-4.0 / tau * gate * a, -4.0 * gate * (1.0 - gate) * ratio * a)
-            }
-            Surrogate::Dppo { delta } => {
-                let moved = libm::exp(t.log_prob) - libm::exp(t.old_log_prob);
-                let too_far = if a > 0.0 { moved > delta } else { moved < -delta };
-                if too_far { (0.0, 0.0) } else { plain(t.ratio) }
-            }
-        }
-    }
-
-    fn clipped(&self, t: &Scored) -> (f64, f64) {
-        let (clip, [low_log, high_log]) = (self.options.clip_epsilon, self.clip_log);
-        let ratio = libm::exp(t.push);
-        let bound = if t.advantage >= 0.0 {
-            (t.push > high_log).then_some(1.0 + clip.high)
-        } else if t.push < low_log {
-            Some(1.0 - clip.low)
-        } else {
-            self.options.dual_clip.filter(|&delta| ratio > delta)
-        };
-        match bound {
-            Some(bound) => (-bound * t.advantage, 0.0),
-            None => (-ratio * t.advantage, -ratio * t.advantage),
-        }
-    }
-
     /// Returns the entropy bonus and its gradient with respect to the entropies, if the batch holds any.
     fn entropy_term<T: Real>(
         &self,
@@ -677,60 +459,7 @@ impl GrpoLoss {
         let term = Term { loss, mean: sum / tokens.len().max(1) as f64 };
         Ok((Some(term), (coefficient > 0.0).then_some(grad_t)))
     }
-
-    /// Returns the terms `[policy, to_ref, to_inference, entropy]` of the loss, then their means over tokens.
-    fn term_metrics(&self, terms: [Option<Term>; 4], num_tokens: usize) -> Vec<Metric> {
-        let options = &self.options;
-        let in_loss = [
-            true,
-            options.kl_to_ref.coefficient > 0.0,
-            options.kl_to_inference.coefficient > 0.0,
-            options.entropy_coefficient > 0.0,
-        ];
-        let names = ["policyLoss", "klToRefLoss", "klToInferenceLoss", "entropyLoss"];
-        let losses = (0..4).filter(|&index| in_loss[index]).filter_map(|index| {
-            terms[index].map(|term| Metric { name: names[index], value: term.loss, denominator: 1.0 })
-        });
-        let means = ["klToRef", "klToInference", "entropy"].into_iter().zip(&terms[1..]).filter_map(
-            |(name, term)| term.map(|term| Metric { name, value: term.mean, denominator: num_tokens as f64 }),
-        );
-        losses.chain(means).collect()
-    }
-
-    fn ratio_metrics(&self, tokens: &[Scored], metrics: &mut Vec<Metric>) {
-        let [low_log, high_log] = self.clip_log;
-        let (mut low, mut high, mut clipped, mut dual) = (0.0, 0.0, 0.0, 0.0);
-        let (mut kl, mut kl_approx, mut ratio, mut ratio_max) = (0.0, 0.0, 0.0, 0.0_f64);
-        let share = |hit: bool| f64::from(u8::from(hit));
-        for t in tokens {
-            let (below, above) = (t.push < low_log, t.push > high_log);
-            clipped += share(below || above);
-            low += share(below && t.advantage < 0.0);
-            high += share(above && t.advantage > 0.0);
-            dual += share(t.advantage < 0.0 && self.options.dual_clip.is_some_and(|delta| t.ratio > delta));
-            kl += KlEstimator::K3.at(t.log_ratio).0;
-            kl_approx -= t.log_ratio;
-            ratio += t.ratio;
-            ratio_max = ratio_max.max(t.ratio);
-        }
-        let denominator = tokens.len() as f64;
-        let mean = |name, sum: f64| Metric { name, value: sum / denominator.max(1.0), denominator };
-        metrics.extend([
-            mean("clipFraction", clipped),
-            mean("clipFractionLow", low),
-            mean("clipFractionHigh", high),
-        ]);
-        metrics.extend(self.options.dual_clip.map(|_| mean("dualClipFraction", dual)));
-        metrics.extend([mean("kl", kl), mean("klApprox", kl_approx), mean("ratioMean", ratio)]);
-        metrics.push(Metric { name: "ess", value: effective_share(tokens, ratio_max), denominator });
-        metrics.push(Metric { name: "ratioMax", value: ratio_max, denominator: 1.0 });
-    }
 }
-
-/// VESPO's bounds on the log-ratio of a sequence: the logarithm of 1e-8, and 20, where `e^20` is still a
-/// finite weight.
-const VESPO_LOG_MIN: f64 = -18.420_680_743_952_367;
-const VESPO_LOG_MAX: f64 = 20.0;
 
 impl Default for GrpoLoss {
     fn default() -> Self {
@@ -743,41 +472,4 @@ impl Default for GrpoLoss {
 /// Returns the non-empty sequences of tokens.
 fn sequences(tokens: &mut [Scored]) -> impl Iterator<Item = &mut [Scored]> {
     tokens.chunk_by_mut(|left, right| left.token.sequence == right.token.sequence)
-}
-
-/// Returns the quantile of `values` at `share`, in `[0, 1)`, with linear interpolation. Uses single
-/// precision, as `torch.quantile` does for `float32`, so that a share that falls on a value gives that value.
-/// 0 without values.
-fn quantile_of(values: &[f64], share: f64) -> f64 {
-    let mut sorted: Vec<f32> = values.iter().map(|value| *value as f32).collect();
-    sorted.sort_by(f32::total_cmp);
-    let rank = share as f32 * sorted.len().saturating_sub(1) as f32;
-    let below = rank.floor();
-    let (Some(&low), part) = (sorted.get(below as usize), rank - below) else { return 0.0 };
-    let high = sorted.get(below as usize + 1).copied().unwrap_or(low);
-    let between = if part < 0.5 { low + part * (high - low) } else { high - (high - low) * (1.0 - part) };
-    f64::from(between)
-}
-
-/// Returns `(sum r)^2 / (N sum r^2)`, with ratios relative to the largest so that squares cannot overflow; 0
-/// without tokens.
-fn effective_share(tokens: &[Scored], ratio_max: f64) -> f64 {
-    let (mut sum, mut square_sum) = (0.0, 0.0);
-    for scored in tokens {
-        let scaled = scored.ratio / ratio_max;
-        sum += scaled;
-        square_sum += scaled * scaled;
-    }
-    if tokens.is_empty() { 0.0 } else { sum * sum / (square_sum * tokens.len() as f64) }
-}
-
-fn count_metrics(num_tokens: usize, num_sequences: usize, dropped: &Dropped, metrics: &mut Vec<Metric>) {
-    let counts = [
-        ("numTokens", num_tokens),
-        ("numSequences", num_sequences),
-        ("numNonFinite", dropped.non_finite),
-        ("numExtremeRatio", dropped.extreme),
-        ("numKlMasked", dropped.kl_masked),
-    ];
-    metrics.extend(counts.map(|(name, count)| Metric { name, value: count as f64, denominator: 1.0 }));
 }

@@ -1,21 +1,24 @@
 //! A ring of records on a disk.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
-use fulmar_core::limits::{STORE_GROUP_RECORDS_MAX, STORE_ROWS_MAX};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::disk::{Disk, DiskLock};
 use crate::index::{Index, Place};
 use crate::layout::{
-    ENTRY_BYTES, Entry, HEADER_BYTES, Header, Kind, PENDING, Position, SEQ_MAX, Superblock, check_sizes,
-    corrupt, group_bytes, segment_name, segment_number, table_name,
+    ENTRY_BYTES, HEADER_BYTES, Header, Kind, PENDING, Position, Superblock, check_sizes, corrupt,
+    segment_name, table_name,
 };
 use crate::options::{Durability, StoreOptions, StoreStats};
 use crate::recovery::{Recovered, recover};
-use crate::superblock::{Superblocks, free_log_name, put_aside_other};
+use crate::superblock::Superblocks;
 use crate::tables::Tables;
+
+mod opening;
+mod pending;
+
+use pending::Pending;
 
 /// Rows wait in memory up to this many bytes, then are written as one group; a longer record is a group by
 /// itself.
@@ -61,15 +64,6 @@ pub struct Store {
     dirty_since_ms: Option<u64>,
     pub(crate) is_moving: bool,
     pub(crate) stats: StoreStats,
-}
-
-#[derive(Default)]
-struct Pending {
-    kind: Option<Kind>,
-    entries: Vec<Entry>,
-    payload: Vec<u8>,
-    /// A write of this group failed: it must be repeated unchanged, since a part of it may be on disk.
-    is_fixed: bool,
 }
 
 impl Store {
@@ -381,85 +375,6 @@ impl Store {
         u64::from(self.superblocks.newest.segment_bytes)
     }
 
-    /// After recovery: makes the recovered data durable, begins an epoch after it, and removes leftovers.
-    /// Damaged segments are unchanged.
-    fn settle(&mut self, damaged: &BTreeSet<u32>, head_tables: &[u8]) -> Result<()> {
-        self.superblocks.remove_leftovers(&*self.disk, self.head.segment)?;
-        self.rewrite_tail(damaged)?;
-        let is_full = self.head.offset + HEADER_BYTES > self.superblocks.newest.segment_bytes;
-        if is_full || damaged.contains(&self.head.segment) {
-            self.begin_segment()?;
-        } else {
-            self.resume_segment(head_tables)?;
-        }
-        self.make_durable()?;
-        self.write_superblock()?;
-        self.superblocks.remove_leftovers(&*self.disk, self.head.segment)
-    }
-
-    /// Begins an epoch at the head, in an undamaged segment.
-    fn resume_segment(&mut self, head_tables: &[u8]) -> Result<()> {
-        let name = segment_name(self.head.segment);
-        if self.head.offset == 0 {
-            self.free_log_name(&name)?;
-        }
-        self.disk.allocate(&name, self.segment_bytes())?;
-        let store_id = self.superblocks.newest.store_id;
-        put_aside_other(&*self.disk, &table_name(self.head.segment), store_id)?;
-        self.tables = Tables::restored(&*self.disk, self.head.segment, head_tables)?;
-        self.write_start(self.head)?;
-        self.head.offset += HEADER_BYTES;
-        Ok(())
-    }
-
-    fn free_log_name(&self, name: &str) -> Result<()> {
-        free_log_name(&*self.disk, name, self.superblocks.newest.store_id)
-    }
-
-    /// Rewrites the part of the log that the superblock does not cover: after a failed sync the system may
-    /// consider pages clean that never reached the disk.
-    fn rewrite_tail(&self, damaged: &BTreeSet<u32>) -> Result<()> {
-        let files = self.disk.list()?;
-        let mut bytes = vec![0; GROUP_BYTES as usize];
-        let tail = self.durable.segment..=self.head.segment;
-        let is_of_tail = |number: &u32| tail.contains(number) && !damaged.contains(number);
-        for (name, len) in files {
-            let Some(number) = segment_number(&name).filter(is_of_tail) else { continue };
-            let mut offset = if number == self.durable.segment { u64::from(self.durable.offset) } else { 0 };
-            let end = if number == self.head.segment { u64::from(self.head.offset).min(len) } else { len };
-            while offset < end {
-                let chunk = &mut bytes[..(end - offset).min(GROUP_BYTES) as usize];
-                self.disk.read_at(&name, offset, chunk)?;
-                self.disk.write_at(&name, offset, chunk)?;
-                offset += chunk.len() as u64;
-            }
-            self.disk.sync(&name)?;
-        }
-        Ok(())
-    }
-
-    /// Refuses all writes after a failed sync; otherwise first completes a failed write.
-    pub(crate) fn begin_write(&mut self) -> Result<()> {
-        if self.failed {
-            let detail = "a store must be opened anew after a failed sync: got a write";
-            return Err(Error::new(ErrorKind::Closed, detail));
-        }
-        // Only forged files have such numbers.
-        if self.index.end_seq.max(self.revision) >= SEQ_MAX - STORE_ROWS_MAX {
-            return Err(corrupt("a store must have fewer than 2^62 changes"));
-        }
-        if self.pending.is_fixed || self.pending.kind == Some(Kind::Clear) { self.flush() } else { Ok(()) }
-    }
-
-    fn check_record(&self, record: &[u8]) -> Result<()> {
-        let max = self.record_bytes_max();
-        if record.len() > max {
-            let detail = format!("record must have at most {max} bytes: got {}", record.len());
-            return Err(Error::new(ErrorKind::LimitExceeded, detail));
-        }
-        Ok(())
-    }
-
     fn seq_in(&self, slot: u64) -> Result<u64> {
         self.index.seq_of(slot).ok_or_else(|| {
             let detail = format!("slot must be below the number of rows {}: got {slot}", self.len());
@@ -492,128 +407,6 @@ impl Store {
             return Err(corrupt(detail));
         }
         Ok(())
-    }
-
-    pub(crate) fn put(&mut self, seq: u64, record: &[u8]) -> Result<()> {
-        self.make_room(Kind::Put, record.len())?;
-        self.push_record(seq, record);
-        Ok(())
-    }
-
-    pub(crate) fn put_mark(&mut self, seq: u64, mark: u64) -> Result<()> {
-        self.make_room(Kind::Mark, 0)?;
-        self.pending.entries.push(Entry { seq, word: mark });
-        self.index.set_mark(seq, mark, PENDING);
-        Ok(())
-    }
-
-    /// Writes the waiting rows unless one more entry of `kind` may join them.
-    fn make_room(&mut self, kind: Kind, len: usize) -> Result<()> {
-        let count = self.pending.entries.len() as u32 + 1;
-        let fits = group_bytes(count, (self.pending.payload.len() + len) as u32)
-            <= GROUP_BYTES.min(self.segment_bytes() / 2);
-        let joins = self.pending.kind == Some(kind) && !self.pending.is_fixed;
-        if self.pending.kind.is_some() && !(joins && fits && count <= STORE_GROUP_RECORDS_MAX) {
-            self.flush()?;
-        }
-        self.pending.kind = Some(kind);
-        Ok(())
-    }
-
-    fn push_record(&mut self, seq: u64, record: &[u8]) {
-        let entry = Entry::of_record(seq, record.len() as u32, crc32fast::hash(record));
-        let position = Position { segment: PENDING, offset: self.pending.payload.len() as u32 };
-        self.pending.entries.push(entry);
-        self.pending.payload.extend_from_slice(record);
-        self.index.set_place(seq, Place { position, len: entry.len(), crc: entry.crc() });
-    }
-
-    /// Writes the waiting rows as one group. After an error they still wait.
-    pub(crate) fn flush(&mut self) -> Result<()> {
-        let Some(kind) = self.pending.kind else { return Ok(()) };
-        let size = group_bytes(self.pending.entries.len() as u32, self.pending.payload.len() as u32);
-        let needs_segment = u64::from(self.head.offset) + size > self.segment_bytes();
-        if needs_segment {
-            self.make_log_durable()?;
-            self.begin_segment()?;
-        }
-        let header = self.pending_header(kind);
-        match self.write_pending(&header) {
-            Ok(table) => self.tables.push(&table),
-            Err(error) => {
-                self.pending.is_fixed = true;
-                return Err(error);
-            }
-        }
-        self.stats.num_groups += 1;
-        self.head.offset += size as u32;
-        self.revision = header.revision;
-        self.written_seq = header.end_seq;
-        self.settle_pending(&header);
-        if needs_segment {
-            let write_index = self.superblocks.newest.write_index;
-            self.make_durable()?;
-            if self.superblocks.newest.write_index == write_index {
-                self.write_superblock()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn pending_header(&self, kind: Kind) -> Header {
-        Header {
-            kind,
-            position: self.head,
-            epoch: self.epoch,
-            count: self.pending.entries.len() as u32,
-            payload_len: self.pending.payload.len() as u32,
-            table_crc: 0,
-            end_seq: self.index.end_seq,
-            revision: self.revision + u64::from(kind.revises()),
-            durable: self.durable,
-            store_id: self.superblocks.newest.store_id,
-        }
-    }
-
-    /// Writes the payload, which is long, from its place, and then header and table, which it returns.
-    fn write_pending(&self, header: &Header) -> Result<Vec<u8>> {
-        let name = segment_name(header.position.segment);
-        if !self.pending.payload.is_empty() {
-            self.disk.write_at(&name, header.payload_offset(), &self.pending.payload)?;
-        }
-        let mut bytes = vec![0; HEADER_BYTES as usize];
-        self.pending.entries.iter().for_each(|entry| entry.encode(&mut bytes));
-        let table_crc = crc32fast::hash(&bytes[HEADER_BYTES as usize..]);
-        bytes[..HEADER_BYTES as usize].copy_from_slice(&Header { table_crc, ..*header }.encode());
-        self.disk.write_at(&name, u64::from(header.position.offset), &bytes)?;
-        Ok(bytes)
-    }
-
-    /// Points the index at the group just written.
-    fn settle_pending(&mut self, header: &Header) {
-        let Position { segment, .. } = header.position;
-        let mut offset = header.payload_offset() as u32;
-        for entry in std::mem::take(&mut self.pending.entries) {
-            let is_live = self.index.is_live(entry.seq);
-            match header.kind {
-                Kind::Append | Kind::Put => {
-                    if is_live {
-                        let position = Position { segment, offset };
-                        self.index
-                            .set_place(entry.seq, Place { position, len: entry.len(), crc: entry.crc() });
-                    }
-                    offset += entry.len();
-                }
-                Kind::Mark if is_live => self.index.set_mark(entry.seq, entry.word, segment),
-                Kind::Mark | Kind::Start | Kind::Clear => {}
-            }
-        }
-        if header.kind == Kind::Clear {
-            self.index.clear(header.end_seq);
-        }
-        self.pending = Pending { payload: std::mem::take(&mut self.pending.payload), ..Pending::default() };
-        self.pending.payload.clear();
-        self.pending.payload.shrink_to(GROUP_BYTES as usize);
     }
 
     /// Makes a segment after the last one, which must be durable, and moves the head there.

@@ -1,0 +1,138 @@
+//! The backward pass.
+
+use fulmar_compute::AttentionSaved;
+use fulmar_compute::cpu::together;
+use fulmar_core::{Error, ErrorKind, Result};
+
+use super::{Activations, Decoder, no_scalar_head};
+use crate::layer::{Gradients, LayerActivations, Scratch};
+use crate::packing::{Read, Target};
+
+impl Decoder {
+    /// Adds the gradients of a loss, given its derivatives `[T]` with respect to the log-probs (and
+    /// entropies) of the last [`Decoder::forward`]. Ignores values where the mask was 0. Uses up the
+    /// activations.
+    ///
+    /// # Errors
+    /// `Closed` without a forward pass before; `ShapeMismatch` for another length; `NonFinite` for a
+    /// derivative that is not finite (the gradients are then unchanged).
+    pub fn backward(&mut self, d_log_prob: &[f32], d_entropy: Option<&[f32]>) -> Result<()> {
+        self.check_trace(Read::Before)?;
+        for (name, values) in [("d_log_prob", Some(d_log_prob)), ("d_entropy", d_entropy)] {
+            self.check_derivatives(name, values.unwrap_or_default(), values.is_some())?;
+        }
+        self.adding_gradients(|decoder, activations, gradients| {
+            let gradients_of = |target: &Target| {
+                let token = target.token as usize;
+                (d_log_prob[token], d_entropy.map_or(0.0, |d| d[token]))
+            };
+            let Activations { packed, head, x: d_x, .. } = activations;
+            decoder.head().backward(head, &packed.targets, gradients_of, gradients, d_x)
+        })
+    }
+
+    /// Adds the gradients of a loss, given its derivatives `[T]` with respect to the values of the last
+    /// [`Decoder::forward_values`]. Ignores numbers where the mask was 0. Uses up the activations.
+    ///
+    /// # Errors
+    /// The errors of [`Decoder::backward`].
+    pub fn backward_values(&mut self, d_value: &[f32]) -> Result<()> {
+        self.check_trace(Read::Own)?;
+        self.check_derivatives("d_value", d_value, true)?;
+        self.adding_gradients(|decoder, activations, gradients| {
+            let scalar = decoder.scalar_head().ok_or_else(no_scalar_head)?;
+            let Activations { packed, head, x: d_x, .. } = activations;
+            let d_values: Vec<f32> =
+                packed.targets.iter().map(|target| d_value[target.token as usize]).collect();
+            decoder.head().backward_scalar(scalar, head, &packed.targets, &d_values, gradients, d_x)
+        })
+    }
+
+    fn check_trace(&self, read: Read) -> Result<()> {
+        if self.activations.ready == Some(read) {
+            return Ok(());
+        }
+        let detail = match read {
+            Read::Before => "backward must follow a forward pass",
+            Read::Own => "backward_values must follow a forward pass of values",
+        };
+        Err(Error::new(ErrorKind::Closed, detail))
+    }
+
+    /// Runs a backward pass, which begins with the backward pass of a head.
+    fn adding_gradients(
+        &mut self,
+        head: impl FnOnce(&Self, &mut Activations, &mut Gradients<'_>) -> Result<()> + Send,
+    ) -> Result<()> {
+        if self.gradients.is_empty() {
+            self.gradients = self.compute.zeros(self.num_trainable())?;
+        }
+        let mut activations = std::mem::take(&mut self.activations);
+        let mut gradients = std::mem::take(&mut self.gradients);
+        let mut sink = match self.lora {
+            None => Gradients::Weights(&mut gradients),
+            Some(_) => Gradients::Adapter(&mut gradients),
+        };
+        let went = together(|| {
+            head(self, &mut activations, &mut sink)?;
+            self.run_backward(&mut activations, &mut sink);
+            self.compute.check()
+        });
+        activations.ready = None;
+        (self.activations, self.gradients) = (activations, gradients);
+        went
+    }
+
+    fn check_derivatives(&self, name: &str, values: &[f32], given: bool) -> Result<()> {
+        if given && values.len() != self.activations.num_tokens {
+            let detail = format!(
+                "{name} must have one value a token ({}): got {}",
+                self.activations.num_tokens,
+                values.len()
+            );
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        let Some(index) = values.iter().position(|value| !value.is_finite()) else { return Ok(()) };
+        let detail = format!("{name} must be finite: got {} at {index}", values[index]);
+        Err(Error::new(ErrorKind::NonFinite, detail))
+    }
+
+    /// Runs the backward pass from the gradient of the residual stream in `activations.x` down to the
+    /// embedding.
+    fn run_backward(&self, activations: &mut Activations, gradients: &mut Gradients<'_>) {
+        let Activations { packed, layers, inputs, x: d_x, rope, workspace, scratch, .. } = activations;
+        let Some(rope) = rope else { return };
+        scratch.resize(&self.config, packed.ids.len(), self.compute);
+        for index in (0..self.layout.layers.len()).rev() {
+            let layer = self.layer(index);
+            let activations = match inputs.get(index) {
+                None => &mut layers[index],
+                Some(input) => {
+                    let activations = &mut layers[0];
+                    self.attend(layer, (activations, workspace), input, packed, rope);
+                    layer.gate(activations, workspace);
+                    activations
+                }
+            };
+            layer.finish_backward(activations, workspace, gradients, d_x, scratch);
+            let LayerActivations { q, k: keys, v: values, attention: out, log_sum, .. } = &*activations;
+            let saved = AttentionSaved { q, keys, values, out, log_sum };
+            let Scratch { wide: d_out, d_q, d_k, d_v, .. } = scratch;
+            self.compute.attention_backward(
+                self.config.attention(),
+                saved,
+                &packed.spans,
+                &packed.blocks,
+                d_out,
+                d_q,
+                d_k,
+                d_v,
+            );
+            let rope = (&*rope, packed.positions.as_slice());
+            layer.project_heads_backward(activations, workspace, gradients, d_x, scratch, rope);
+        }
+        if let Some(d_embed) = gradients.of(&self.layout.embed) {
+            self.compute.embed_backward(d_x, self.config.hidden_size, &packed.ids, d_embed);
+        }
+    }
+}
