@@ -5,7 +5,7 @@ import { type RawHindsight, type RawReplayBatch, raw } from '../native/index.js'
 import { indices, type Tensor, withRawTensor } from '../tensor/tensor.js'
 import { dictAround, pathOf, type TensorDict, type TensorKey, withRawDict } from '../tensor/tensor-dict.js'
 import { ReplayBuffer, type ReplayBufferOptions, withRawBuffer } from './replay-buffer.js'
-import type { TrajectoryOptions } from './sampler.js'
+import type { TrajectoryOptions } from './slice-sampler.js'
 
 /** Options of {@link HERReplayBuffer}. */
 export interface HERReplayBufferOptions extends ReplayBufferOptions, TrajectoryOptions {

@@ -29,7 +29,9 @@ export {
   TensorDictPrioritizedReplayBuffer,
   type TensorDictPrioritizedReplayBufferOptions,
 } from './prioritized-replay-buffer.js'
+export { PrioritizedSampler, type PrioritizedSamplerOptions } from './prioritized-sampler.js'
 export { PriorityTree } from './priority-tree.js'
+export { PromptGroupSampler, type PromptGroupSamplerOptions } from './prompt-group-sampler.js'
 export {
   type TrajectoryNumber,
   type TrajectoryPredicate,
@@ -57,28 +59,11 @@ export {
   ConsumingSampler,
   type ConsumingSamplerOptions,
   type DrawnRows,
-  type FragmentOptions,
-  PrioritizedSampler,
-  type PrioritizedSamplerOptions,
-  PrioritizedSliceSampler,
-  type PrioritizedSliceSamplerOptions,
-  PromptGroupSampler,
-  type PromptGroupSamplerOptions,
   RandomSampler,
   Sampler,
   type SamplerSource,
   SamplerWithoutReplacement,
   type SamplerWithoutReplacementOptions,
-  SliceSampler,
-  type SliceSamplerOptions,
-  SliceSamplerWithoutReplacement,
-  type SliceSamplerWithoutReplacementOptions,
-  type Span,
-  StalenessAwareSampler,
-  type StalenessAwareSamplerOptions,
-  StreamingSliceSampler,
-  type StreamingSliceSamplerOptions,
-  type TrajectoryOptions,
 } from './sampler.js'
 export {
   LambdaScheduler,
@@ -90,6 +75,20 @@ export {
   StepScheduler,
   type StepSchedulerOptions,
 } from './scheduler.js'
+export {
+  type FragmentOptions,
+  PrioritizedSliceSampler,
+  type PrioritizedSliceSamplerOptions,
+  SliceSampler,
+  type SliceSamplerOptions,
+  SliceSamplerWithoutReplacement,
+  type SliceSamplerWithoutReplacementOptions,
+  type Span,
+  StreamingSliceSampler,
+  type StreamingSliceSamplerOptions,
+  type TrajectoryOptions,
+} from './slice-sampler.js'
+export { StalenessAwareSampler, type StalenessAwareSamplerOptions } from './staleness-aware-sampler.js'
 export {
   CompressedListStorage,
   type CompressedListStorageOptions,

@@ -1,5 +1,6 @@
 /** Buffers with a prioritised sampler. */
 
+import { PrioritizedSampler, type PrioritizedSamplerOptions } from './prioritized-sampler.js'
 import {
   type AttachOptions,
   attachBuffer,
@@ -7,7 +8,6 @@ import {
   type ReplayBufferOptions,
   type ReplayBufferToken,
 } from './replay-buffer.js'
-import { PrioritizedSampler, type PrioritizedSamplerOptions } from './sampler.js'
 import { TensorDictReplayBuffer, type TensorDictReplayBufferOptions } from './tensor-dict-replay-buffer.js'
 
 /** Options of {@link PrioritizedReplayBuffer}. */

@@ -39,12 +39,11 @@ import {
   RandomSampler,
   type Sampler,
   samplerAnswers,
-  samplerAround,
   samplerFlags,
   samplerOptions,
-  type TrajectoryOptions,
-  trajectoriesOf,
 } from './sampler.js'
+import { samplerAround } from './sampler-around.js'
+import { type TrajectoryOptions, trajectoriesOf } from './slice-sampler.js'
 import { isSourceStorage, ListStorage, type Storage, storageAround, withRawStorage } from './storage.js'
 import { type Writer, writerAnswers, writerOptions } from './writer.js'
 

@@ -17,10 +17,10 @@ export type EntryAt<Shape, Path> = Path extends readonly [infer Name extends key
       : TensorDictEntry | undefined
   : TensorDictEntry | undefined
 
-/** The tensors among the types of an entry; any tensor if there are none. */
+/** The tensors among the types of an entry; any tensor without one. */
 export type TensorOf<Entry> = [Extract<Entry, Tensor>] extends [never] ? Tensor : Extract<Entry, Tensor>
 
-/** The dictionaries among the types of an entry; any dictionary if there are none. */
+/** The dictionaries among the types of an entry; any dictionary without one. */
 export type DictIn<Entry> = [Extract<Entry, TensorDict>] extends [never]
   ? TensorDict
   : Extract<Entry, TensorDict>

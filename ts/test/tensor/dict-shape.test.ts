@@ -101,7 +101,7 @@ describe('TensorDict', () => {
       batch.set('value', [1, 2])
       // @ts-expect-error nor are they in a literal
       TensorDict.from({ reward: [1, 2] })
-      // @ts-expect-error an i64 is no number
+      // @ts-expect-error the elements of an i64 are bigints
       const count: number | undefined = batch.get('id').data[0]
       return count
     }
