@@ -55,6 +55,7 @@ export {
 export { AnswerRewardTransform, type AnswerRewardTransformOptions } from './envs/answer-reward-transform.js'
 export { ChatEnv, type ChatEnvOptions, chatsAt } from './envs/chat-env.js'
 export { type ChatTaskOptions, chatTask, type MessageEnvOfOptions, messageEnvOf } from './envs/chat-task.js'
+export type { ChatTurn, ChatTurnTransform } from './envs/chat-turn.js'
 export { CountdownEnv, type CountdownEnvOptions } from './envs/countdown-env.js'
 export {
   DataLoadingPrimer,

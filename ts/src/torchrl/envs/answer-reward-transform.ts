@@ -7,6 +7,7 @@ import { Tensor, type TensorDict, type TensorKey } from '../../tensor/index.js'
 import type { TokenizerLike } from '../../tokenizer/index.js'
 import { sizeOf } from '../data/batch.js'
 import { textsAt } from '../data/dict-text.js'
+import { type ChatTurnTransform, responseText } from './chat-turn.js'
 import type { EnvSpecs } from './env.js'
 import { raise } from './flag.js'
 import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env.js'
@@ -62,11 +63,7 @@ export class AnswerRewardTransform implements EnvTransform {
   /** @throws {FulmarError} `UNKNOWN_NAME` without answers; `MALFORMED` for one that is no text; as the environment for its action. */
   afterStep(next: TensorDict, root: TensorDict, env: EnvView): TensorDict {
     const { parser, tokenizer, responseKey } = this.#options
-    if (!root.has(this.#answerKey)) {
-      const detail = `dict must have the key ${JSON.stringify(this.#answerKey)}: got ${root.keys()}`
-      throw new FulmarError('UNKNOWN_NAME', detail)
-    }
-    const answers = textsAt(root, this.#answerKey)
+    const answers = this.#answersAt(root)
     const responses =
       responseKey === undefined ? responsesOf(root, env, tokenizer) : textsAt(root, responseKey)
     const { scores, reasons } = scoreEach(responses, (response, at) =>
@@ -86,6 +83,24 @@ export class AnswerRewardTransform implements EnvTransform {
     return next
   }
 
+  chatTurns(first: TensorDict): ChatTurnTransform | undefined {
+    const { parser, responseKey } = this.#options
+    if (responseKey !== undefined) return undefined
+    const [answer = ''] = this.#answersAt(first)
+    return (turn) => {
+      const {
+        scores: [score],
+      } = scoreEach([responseText(turn)], (response) => parser.score(response, answer))
+      for (const name of PARTS) {
+        const value = (turn.rewards.get(name) ?? 0) + (score ? partOf(score, name) : Number.NaN)
+        turn.rewards.set(name, Math.fround(value))
+      }
+      turn.rewards.set('success', Number(score?.success === true))
+      turn.rewards.set('scored', Number(score !== undefined))
+      turn.done ||= score?.done === true
+    }
+  }
+
   /** @throws {FulmarError} `INCOMPATIBLE` without a tokenizer for tokens. */
   transformSpecs(env: EnvView): EnvSpecs {
     if (env.inputMode === 'tokens' && this.#options.tokenizer === undefined) {
@@ -100,6 +115,12 @@ export class AnswerRewardTransform implements EnvTransform {
       rewardSpec.set('success', new Binary(1, { shape, dtype: 'bool' }))
       specScored(rewardSpec, env.batchSize)
     })
+  }
+
+  #answersAt(dict: TensorDict): string[] {
+    if (dict.has(this.#answerKey)) return textsAt(dict, this.#answerKey)
+    const detail = `dict must have the key ${JSON.stringify(this.#answerKey)}: got ${dict.keys()}`
+    throw new FulmarError('UNKNOWN_NAME', detail)
   }
 }
 

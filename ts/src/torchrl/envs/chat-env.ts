@@ -11,6 +11,7 @@ import { checkBatch, nestedLike } from '../data/batch.js'
 import { ChatHistory } from '../data/chat-history.js'
 import { setEach, textsAt } from '../data/dict-text.js'
 import { History } from '../data/history.js'
+import { type ChatTurnTransform, speaksFor } from './chat-turn.js'
 import { checkBatchSize, type EnvBase, type InputMode } from './env.js'
 import { flags } from './flag.js'
 import { idRowsAt, joinedIds, setIdRows } from './token-rows.js'
@@ -220,6 +221,12 @@ export class ChatEnv implements EnvBase {
       setEach(next, ['history', 'prompt'], whole)
     }
     return this.#withFlags(next)
+  }
+
+  /** No transforms: the policy's message is appended. `undefined` in another mode, or with a limit of tokens. */
+  chatTurns(_first: TensorDict): readonly ChatTurnTransform[] | undefined {
+    const isPlain = this.inputMode === 'history' && this.#options.maxPromptTokens === undefined
+    return isPlain && speaksFor(this, ['step']) ? [] : undefined
   }
 
   /** A dictionary of as many dimensions as the environment; one without a batch stands for all elements. */

@@ -8,6 +8,7 @@ import { NonTensorStack, Tensor, TensorDict } from '../../tensor/index.js'
 import { jsonTextAt } from '../../tensor/tensor-dict.js'
 import { History } from '../data/history.js'
 import { chatsAt } from './chat-env.js'
+import type { ChatTurn, ChatTurnTransform } from './chat-turn.js'
 import type { DatasetRow } from './data-loading-primer.js'
 import type { DatasetChatEnv } from './dataset-chat-env.js'
 import { type EnvBase, nextRoot } from './env.js'
@@ -51,32 +52,75 @@ export function messageEnvOf(options: MessageEnvOfOptions): MessageEnv {
       `env must be a chat of messages in a batch of one dimension: got ${got}`,
     )
   }
-  let turn: { readonly dict: TensorDict; readonly chat: readonly Message[] } | undefined
+  let step: MessageEnv['step'] | undefined
   return {
     async init() {
-      const dict = await env.reset(given)
-      turn = { dict, chat: chatOf(dict) }
-      return { initPromptMessages: turn.chat }
+      const first = await env.reset(given)
+      const chat = chatOf(first)
+      const transforms = env.chatTurns?.(first)
+      step = transforms ? stepOfTurns([...chat], transforms) : stepOfDicts(env, first, chat)
+      return { initPromptMessages: chat }
     },
-    async step(message) {
-      if (turn === undefined)
-        throw new FulmarError('CLOSED', 'init must come before step: there is no conversation')
-      const said = [...turn.chat, message]
-      const root = turn.dict.clone()
-      root.set(['history', 'response'], new NonTensorStack([[message]] as never))
-      root.set(['history', 'full'], new NonTensorStack([said] as never))
-      const next = await env.step(root)
-      const envMessages = answersTo(said, root, next)
-      turn = { dict: nextRoot(env, root, next), chat: [...said, ...envMessages] }
-      return {
-        envMessages,
-        done: flagsAt(next, 'done')[0] === true,
-        ...rewardsOf(env, next),
-      }
+    step(message, context) {
+      if (step) return step(message, context)
+      const error = new FulmarError('CLOSED', 'init must come before step: there is no conversation')
+      return Promise.reject(error)
     },
     close: () => {
-      turn = undefined
+      step = undefined
     },
+  }
+}
+
+/** The steps of a conversation that needs no dictionaries: `messages` grows with it. */
+function stepOfTurns(messages: Message[], transforms: readonly ChatTurnTransform[]): MessageEnv['step'] {
+  return (message, context) => {
+    messages.push(message)
+    const numSaid = messages.length
+    const turn: ChatTurn = { messages, response: message, rewards: new Map(), done: false, context }
+    const output = () => {
+      checkSaid(messages, numSaid, message)
+      const envRewards = Object.fromEntries([...turn.rewards].filter(([, value]) => Number.isFinite(value)))
+      return { envMessages: messages.slice(numSaid), done: turn.done, envRewards }
+    }
+    const waiting = transformed(turn, transforms, 0)
+    return waiting ? waiting.then(output) : output()
+  }
+}
+
+/** @throws {FulmarError} `INCOMPATIBLE` if the policy's message is no longer in its place. */
+function checkSaid(messages: readonly Message[], numSaid: number, message: Message): void {
+  if (messages[numSaid - 1] === message) return
+  const detail = `transforms must leave what was said as it is: got another message ${numSaid - 1}`
+  throw new FulmarError('INCOMPATIBLE', detail)
+}
+
+/** Applies the transforms from `start`; a promise only from the first that gives one. */
+function transformed(
+  turn: ChatTurn,
+  transforms: readonly ChatTurnTransform[],
+  start: number,
+): Promise<void> | undefined {
+  for (let at = start; at < transforms.length; at++) {
+    const waiting = transforms[at]?.(turn)
+    if (waiting) return waiting.then(() => transformed(turn, transforms, at + 1))
+  }
+  return undefined
+}
+
+/** The steps of a conversation whose turns are dictionaries of one element. */
+function stepOfDicts(env: EnvBase, first: TensorDict, opening: readonly Message[]): MessageEnv['step'] {
+  let [dict, chat] = [first, opening]
+  return async (message) => {
+    const said = [...chat, message]
+    const root = dict.clone()
+    root.set(['history', 'response'], new NonTensorStack([[message]] as never))
+    root.set(['history', 'full'], new NonTensorStack([said] as never))
+    const next = await env.step(root)
+    const envMessages = answersTo(said, root, next)
+    dict = nextRoot(env, root, next)
+    chat = [...said, ...envMessages]
+    return { envMessages, done: flagsAt(next, 'done')[0] === true, ...rewardsOf(env, next) }
   }
 }
 

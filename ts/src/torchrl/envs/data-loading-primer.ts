@@ -5,6 +5,7 @@ import { type Dataset, type DatasetState, listDataset } from '../../data/index.j
 import { NonTensor } from '../../spec/index.js'
 import { type Json, NonTensorStack, type TensorDict } from '../../tensor/index.js'
 import { nestedLike, sizeOf } from '../data/batch.js'
+import type { ChatTurnTransform } from './chat-turn.js'
 import type { EnvSpecs } from './env.js'
 import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env.js'
 
@@ -120,6 +121,11 @@ export class DataLoadingPrimer<Row = DatasetRow> implements EnvTransform {
       if (column !== undefined && !next.has(name)) next.set(name, column)
     }
     return next
+  }
+
+  /** Columns are carried along; a conversation has no use for them. */
+  chatTurns(): ChatTurnTransform {
+    return () => undefined
   }
 
   transformSpecs(env: EnvView): EnvSpecs {

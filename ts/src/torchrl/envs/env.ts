@@ -17,6 +17,7 @@
 import { checkGiven, checkKnownKeys, FulmarError } from '../../core/index.js'
 import type { Composite, SpecEnv } from '../../spec/index.js'
 import type { TensorDict } from '../../tensor/index.js'
+import type { ChatTurnTransform } from './chat-turn.js'
 
 /** In which form prompts and actions stand in dictionaries: as messages, text or token ids. */
 export type InputMode = 'history' | 'text' | 'tokens'
@@ -65,6 +66,12 @@ export interface EnvBase extends EnvSpecs {
   step(dict: TensorDict): TensorDict | Promise<TensorDict>
   /** Goes to where the streams of this seed begin; nothing in an environment without chance. A non-negative safe integer. */
   setSeed?(seed: number): void
+  /**
+   * The transforms of one conversation of messages that began with `first`, of one element, if its turns can
+   * do without dictionaries: `messageEnvOf` then makes none.
+   * @default undefined: every turn is a dictionary
+   */
+  chatTurns?(first: TensorDict): readonly ChatTurnTransform[] | undefined
 }
 
 /** Puts an action into a dictionary: returns it, or a new one. */

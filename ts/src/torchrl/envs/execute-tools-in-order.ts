@@ -6,6 +6,7 @@ import type { Json, TensorDict } from '../../tensor/index.js'
 import { type ToolResult, XMLBlockParser } from '../../tools/index.js'
 import { shown } from '../../tools/tool-message.js'
 import { wellFormedText } from '../../tools/tool-runner.js'
+import type { ChatTurnTransform } from './chat-turn.js'
 import type { EnvSpecs } from './env.js'
 import { TOOL_TRANSFORM_KEYS, type ToolTransformOptions, toolTransform } from './tool-transform.js'
 import type { EnvTransform, EnvView } from './transformed-env.js'
@@ -58,6 +59,10 @@ export class ExecuteToolsInOrder implements EnvTransform {
   /** Answers calls. @throws {FulmarError} `ABORTED` if the signal fires. */
   async afterStep(next: TensorDict, root: TensorDict, env: EnvView): Promise<TensorDict> {
     return (await this.#transform.afterStep?.(next, root, env)) ?? next
+  }
+
+  chatTurns(first: TensorDict, env: EnvView): ChatTurnTransform | undefined {
+    return this.#transform.chatTurns?.(first, env)
   }
 
   transformSpecs(env: EnvView): EnvSpecs {

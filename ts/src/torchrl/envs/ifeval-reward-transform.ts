@@ -5,6 +5,7 @@ import { type IfEvalInstructions, IfEvalScorer, type IfEvalScorerOptions } from 
 import { Binary, Unbounded } from '../../spec/index.js'
 import { Ragged, Tensor, type TensorDict } from '../../tensor/index.js'
 import type { TokenizerLike } from '../../tokenizer/index.js'
+import { type ChatTurnTransform, responseText } from './chat-turn.js'
 import type { EnvSpecs } from './env.js'
 import { raise } from './flag.js'
 import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env.js'
@@ -91,6 +92,21 @@ export class IfEvalRewardTransform implements EnvTransform {
     const isOver = results.map((result) => result?.done === true)
     for (const key of ['done', 'terminated']) raise(next, key, isOver)
     return next
+  }
+
+  chatTurns(first: TensorDict): ChatTurnTransform {
+    const [prompt = { instructionIdList: [], kwargs: [] }] = instructionsAt(first)
+    return (turn) => {
+      const {
+        scores: [result],
+      } = scoreEach([responseText(turn)], (response) => this.#scorer.score(response, prompt))
+      const { promptLevelStrictAcc, promptLevelLooseAcc } = result?.score ?? {}
+      turn.rewards.set(`ifeval_score.${FLAGS[0]}`, Number(promptLevelStrictAcc === true))
+      turn.rewards.set(`ifeval_score.${FLAGS[1]}`, Number(promptLevelLooseAcc === true))
+      if (this.#rewards) turn.rewards.set('reward', Math.fround(result?.reward ?? Number.NaN))
+      turn.rewards.set('scored', Number(result !== undefined))
+      turn.done ||= result?.done === true
+    }
   }
 
   /** @throws {FulmarError} `INCOMPATIBLE` without a tokenizer for tokens; `SHAPE_MISMATCH` for a batch of several dimensions. */

@@ -3,6 +3,7 @@
 import { checkKnownKeys, FulmarError, type Rng } from '../../core/index.js'
 import { NonTensor, Unbounded } from '../../spec/index.js'
 import { NonTensorData, Tensor, type TensorDict, type TensorKey } from '../../tensor/index.js'
+import type { ChatTurnTransform } from './chat-turn.js'
 import type { EnvSpecs } from './env.js'
 import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env.js'
 
@@ -94,6 +95,11 @@ export class PolicyVersion implements EnvTransform {
 
   afterStep(next: TensorDict): TensorDict {
     return this.#stamped(next)
+  }
+
+  /** Completions name their versions themselves. */
+  chatTurns(): ChatTurnTransform {
+    return () => undefined
   }
 
   transformSpecs(env: EnvView): EnvSpecs {

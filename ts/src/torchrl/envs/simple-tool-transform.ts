@@ -3,6 +3,7 @@
 import type { TensorDict } from '../../tensor/index.js'
 import { ToolBlockParser, type ToolResult } from '../../tools/index.js'
 import { toolMessage } from '../../tools/tool-message.js'
+import type { ChatTurnTransform } from './chat-turn.js'
 import type { EnvSpecs } from './env.js'
 import { type ToolTransformOptions, toolTransform } from './tool-transform.js'
 import type { EnvTransform, EnvView } from './transformed-env.js'
@@ -45,6 +46,10 @@ export class SimpleToolTransform implements EnvTransform {
   /** Answers calls. @throws {FulmarError} `ABORTED` if the signal fires. */
   async afterStep(next: TensorDict, root: TensorDict, env: EnvView): Promise<TensorDict> {
     return (await this.#transform.afterStep?.(next, root, env)) ?? next
+  }
+
+  chatTurns(first: TensorDict, env: EnvView): ChatTurnTransform | undefined {
+    return this.#transform.chatTurns?.(first, env)
   }
 
   transformSpecs(env: EnvView): EnvSpecs {

@@ -3,6 +3,7 @@
 import { checkKnownKeys, FulmarError } from '../../core/index.js'
 import { Binary, Unbounded } from '../../spec/index.js'
 import { Tensor, type TensorDict, type TensorKey } from '../../tensor/index.js'
+import type { ChatTurnTransform } from './chat-turn.js'
 import type { EnvSpecs } from './env.js'
 import { flags, raise } from './flag.js'
 import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env.js'
@@ -66,6 +67,14 @@ export class StepCounter implements EnvTransform {
     raise(next, this.#truncatedKey, isOver)
     if (this.#updateDone) raise(next, 'done', isOver)
     return next.set(this.#stepCountKey, Tensor.from(counts, { shape }))
+  }
+
+  chatTurns(first: TensorDict): ChatTurnTransform {
+    let count = Number(first.tensor(this.#stepCountKey).data[0] ?? 0)
+    return (turn) => {
+      count += 1
+      if (count >= this.#maxSteps && (this.#updateDone || this.#truncatedKey === 'done')) turn.done = true
+    }
   }
 
   transformSpecs(env: EnvView): EnvSpecs {

@@ -57,9 +57,12 @@ export function toolTransform(
   }
   const runner = new ToolRunner(rest)
   const { write, ...order } = answering
-  const answered = async (chat: readonly Message[]): Promise<readonly Message[]> => {
+  const callsOf = (chat: readonly Message[]) => {
     const last = chat.at(-1)
-    const calls = last?.role === 'assistant' ? toolCallsOf(last, parser) : []
+    return last?.role === 'assistant' ? toolCallsOf(last, parser) : []
+  }
+  const answered = async (chat: readonly Message[]): Promise<readonly Message[]> => {
+    const calls = callsOf(chat)
     if (calls.length === 0) return chat
     const results = await runner.run(calls, { messages: chat, signal, ...order })
     return [...chat, ...write(results, toolRole)]
@@ -71,6 +74,15 @@ export function toolTransform(
       const grown = await Promise.all(chats.map((chat, at) => (isDone[at] ? chat : answered(chat))))
       if (grown.some((chat, at) => chat !== chats[at])) setEach(next, ['history', 'prompt'], grown)
       return next
+    },
+    chatTurns: () => (turn) => {
+      const { messages, context } = turn
+      const calls = turn.done ? [] : callsOf(messages)
+      if (calls.length === 0) return
+      const either = signal ? AbortSignal.any([signal, context.signal]) : context.signal
+      return runner.run(calls, { messages: [...messages], signal: either, ...order }).then((results) => {
+        messages.push(...write(results, toolRole))
+      })
     },
     transformSpecs(env: EnvView): EnvSpecs {
       if (env.inputMode === 'history') return env

@@ -3,6 +3,7 @@
 import { checkGiven, FulmarError } from '../../core/index.js'
 import type { Composite } from '../../spec/index.js'
 import { TensorDict } from '../../tensor/index.js'
+import { type ChatTurnTransform, speaksFor } from './chat-turn.js'
 import type { EnvBase, EnvSpecs, InputMode } from './env.js'
 
 /** View of the environment inside a transform, with its inner transforms. */
@@ -39,6 +40,12 @@ export interface EnvTransform {
   transformSpecs?(env: EnvView): EnvSpecs
   /** Applies a seed. */
   setSeed?(seed: number): void
+  /**
+   * The same change to the turns of one conversation of messages that began with `first`, of one element.
+   * `undefined` if it cannot be made there. Not called for a transform without `beforeStep` and `afterStep`.
+   * @default undefined: each turn of such a conversation is a dictionary, which takes about ten times as long
+   */
+  chatTurns?(first: TensorDict, env: EnvView): ChatTurnTransform | undefined
 }
 
 /**
@@ -136,6 +143,21 @@ export class TransformedEnv implements EnvBase {
       next = (await transform.afterStep?.(next, root, within)) ?? next
     }
     return next
+  }
+
+  /** The transforms of a conversation; `undefined` if one of them, or the environment, needs dictionaries. */
+  chatTurns(first: TensorDict): readonly ChatTurnTransform[] | undefined {
+    const inner = speaksFor(this, ['step']) ? this.env.chatTurns?.(first) : undefined
+    if (inner === undefined) return undefined
+    const turns = [...inner]
+    for (const { transform, within } of this.#layers) {
+      if (transform.beforeStep === undefined && transform.afterStep === undefined) continue
+      const isCurrent = speaksFor(transform, ['beforeStep', 'afterStep'])
+      const turn = isCurrent ? transform.chatTurns?.(first, within) : undefined
+      if (turn === undefined) return undefined
+      turns.push(turn)
+    }
+    return turns
   }
 
   setSeed(seed: number): void {

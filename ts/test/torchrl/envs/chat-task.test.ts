@@ -1,21 +1,29 @@
 import { describe, expect, it, vi } from 'vitest'
 import { createRenderer } from '../../../src/chat/index.js'
 import { listDataset } from '../../../src/data/index.js'
+import { GSM8KRewardParser } from '../../../src/reward/index.js'
 import { Rollouter } from '../../../src/rollout/index.js'
-import { NonTensorStack } from '../../../src/tensor/index.js'
+import { type Json, NonTensorStack, Tensor, TensorDict } from '../../../src/tensor/index.js'
 import { ScriptedPolicy } from '../../../src/testing/index.js'
 import { CharTokenizer } from '../../../src/tokenizer/index.js'
 import {
   AddThinkingPrompt,
+  AnswerRewardTransform,
   ChatEnv,
   chatTask,
   DatasetChatEnv,
+  type EnvBase,
   type EnvTransform,
+  ExecuteToolsInOrder,
   GSM8KEnv,
+  IFEvalEnv,
   messageEnvOf,
+  PolicyVersion,
+  SimpleToolTransform,
+  StepCounter,
   TransformedEnv,
 } from '../../../src/torchrl/index.js'
-import { asked, assistant, failing } from './chats.js'
+import { asked, assistant, failing, user } from './chats.js'
 
 const context = { signal: new AbortController().signal }
 const tokenizer = new CharTokenizer()
@@ -80,6 +88,112 @@ describe('messageEnvOf', () => {
     }
     read.mockRestore()
     expect(Math.max(...lengths)).toBe(lengths[0])
+  })
+
+  const gsm8k = { dataset: items, shuffle: false, maxSteps: 3 }
+  const adder = { name: 'add', run: ({ a, b }: { a: number; b: number }) => a + b }
+  const ifeval = {
+    prompt: 'Say hello, without commas.',
+    instruction_id_list: ['punctuation:no_comma'],
+    kwargs: [{}],
+  }
+  const call = '<tool>add\n{"a": 1, "b": 2}</tool>'
+  it.each<[string, (transforms: readonly EnvTransform[]) => EnvBase, string[]]>([
+    ['GSM8K', (transforms) => new GSM8KEnv({ ...gsm8k, transforms }), ['hm', '<answer>3</answer>', 'x']],
+    ['GSM8K, solved', (transforms) => new GSM8KEnv({ ...gsm8k, transforms }), ['<answer>2</answer>']],
+    [
+      'answers that no parser can score',
+      (transforms) => {
+        const score = (response: string) => {
+          if (response === 'b') throw new Error('not this one')
+          return new GSM8KRewardParser().score(response, '#### 2')
+        }
+        const scored = () => new AnswerRewardTransform({ parser: { score } })
+        const both = [scored(), scored(), new PolicyVersion(), ...transforms]
+        return new DatasetChatEnv({ dataset: [{ query: 'q', answer: '#### 2' }], transforms: both })
+      },
+      ['a', 'b', '<think>t</think><answer>2</answer>'],
+    ],
+    ['IFEval', (transforms) => new IFEvalEnv({ dataset: [ifeval], maxSteps: 2, transforms }), ['a, b', 'c']],
+    [
+      'tools',
+      (transforms) =>
+        new TransformedEnv(new ChatEnv({ systemPrompt: 'S' }), [
+          new StepCounter({ maxSteps: 4 }),
+          new SimpleToolTransform({ tools: [adder] }),
+          new ExecuteToolsInOrder({ tools: [adder] }),
+          ...transforms,
+        ]),
+      [call, 'hm', '<tool name="add">{"a": 3, "b": 4}</tool>', `${call} and ${call}`],
+    ],
+  ])('takes the same turns with and without dictionaries: %s', async (_, make, replies) => {
+    const asDictionary: EnvTransform = { afterStep: (next) => next }
+    const [plain, slow] = [make([]), make([asDictionary])]
+    const dict = 'primer' in plain ? undefined : asked('Hi')
+    const conversations = [plain, slow].map((env) => messageEnvOf({ env, ...(dict && { dict }) }))
+    const opened = await Promise.all(conversations.map((one) => one.init(context)))
+    expect(opened[0]).toEqual(opened[1])
+    for (const reply of replies) {
+      const before = vi.spyOn(TensorDict.prototype, 'set')
+      const fast = await conversations[0]?.step(assistant(reply), context)
+      expect(before).not.toHaveBeenCalled()
+      const from = await conversations[1]?.step(assistant(reply), context)
+      expect(before).toHaveBeenCalled()
+      before.mockRestore()
+      expect(fast).toEqual(from)
+    }
+  })
+
+  it('makes dictionaries for a class that overrides a step', async () => {
+    class Loud extends ChatEnv {
+      override step(dict: TensorDict): TensorDict {
+        const next = super.step(dict)
+        const chats = next.value(['history', 'prompt']) as Json[][]
+        return next.set(['history', 'prompt'], new NonTensorStack(chats.map((chat) => [...chat, user('!')])))
+      }
+    }
+    class Done extends StepCounter {
+      override afterStep(next: TensorDict, root: TensorDict): TensorDict {
+        return super
+          .afterStep(next, root)
+          .set('done', Tensor.from(Uint8Array.of(1), { shape: [1, 1], dtype: 'bool' }))
+      }
+    }
+    const stepOf = async (env: EnvBase) => {
+      const conversation = messageEnvOf({ env, dict: asked('Hi') })
+      await conversation.init(context)
+      return await conversation.step(assistant('a'), context)
+    }
+    expect((await stepOf(new Loud())).envMessages).toEqual([user('!')])
+    expect((await stepOf(new TransformedEnv(new ChatEnv(), [new Done()]))).done).toBe(true)
+    expect((await stepOf(new TransformedEnv(new ChatEnv(), [new StepCounter()]))).done).toBe(false)
+  })
+
+  it('stops tools at the deadline of the step', async () => {
+    const slow = {
+      name: 'slow',
+      run: (_: object, { signal }: { signal: AbortSignal }) =>
+        new Promise((_, no) => signal.addEventListener('abort', () => no(signal.reason))),
+    }
+    const env = new TransformedEnv(new ChatEnv(), [new SimpleToolTransform({ tools: [slow] })])
+    const conversation = messageEnvOf({ env, dict: asked('Hi') })
+    const stop = new AbortController()
+    await conversation.init(context)
+    const step = conversation.step(assistant('<tool>slow\n{}</tool>'), stop)
+    stop.abort()
+    await expect(step).rejects.toThrow(failing('ABORTED'))
+  })
+
+  it('refuses a transform that replaces what was said', async () => {
+    const hush: EnvTransform = {
+      afterStep: (next) => next,
+      chatTurns: () => (turn) => {
+        turn.messages[turn.messages.length - 1] = assistant('hush')
+      },
+    }
+    const conversation = messageEnvOf({ env: new TransformedEnv(new ChatEnv(), [hush]), dict: asked('Hi') })
+    await conversation.init(context)
+    expect(() => conversation.step(assistant('a'), context)).toThrow(failing('INCOMPATIBLE', /message 1/))
   })
 
   it('keeps conversations apart that share an environment', async () => {
