@@ -13,5 +13,5 @@ export type {
   Task,
   Unscored,
 } from '../env/index.js'
-export { type IfEvalSample, type IfEvalTaskOptions, type IfEvalTaskRow, ifeval } from '../task/ifeval.js'
+export { type IfEvalSample, type IfEvalTaskOptions, ifeval } from '../task/ifeval.js'
 export * from '../task/index.js'

@@ -237,3 +237,8 @@ function safeInteger(text: string): number {
   if (Number.isSafeInteger(number)) return number
   throw new FulmarError('OUT_OF_RANGE', `answer must hold safe integers: got ${describeValue(text)}`)
 }
+
+/** System prompt of the task: the form of an answer that the parser reads. */
+export const COUNTDOWN_PROMPT = `You play a game with numbers. First think about how to reach the target, then give an arithmetic expression.
+The reasoning and the expression are enclosed within <think></think> and <answer></answer> tags, respectively,
+i.e., <think>reasoning process here</think> <answer>expression here</answer>.`

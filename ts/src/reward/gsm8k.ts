@@ -13,6 +13,13 @@ import {
 import { canonicalDecimal } from './decimal.js'
 import { checkRewardText, strip } from './text.js'
 
+/** A row of GSM8K. */
+export interface GSM8KRow {
+  readonly question: string
+  /** The worked answer, with the number behind `#### `. */
+  readonly answer: string
+}
+
 /** Options of {@link GSM8KRewardParser}. */
 export interface GSM8KRewardParserOptions extends AnswerRewardOptions {
   /**
@@ -114,3 +121,9 @@ function withoutEnds(text: string, letter: string): string {
   while (end > 0 && text[end - 1] === letter) end--
   return text.slice(0, end)
 }
+
+/** System prompt of the task: the form of an answer that the parser reads. */
+export const GSM8K_PROMPT = `A conversation between User and Assistant. The user asks a question, and the Assistant solves it.
+The assistant first thinks about the reasoning process in the mind and then provides the user with the answer.
+The reasoning process and answer are enclosed within <think></think> and <answer></answer> tags, respectively,
+i.e., <think>reasoning process here</think> <answer>answer here</answer>. The answer should be a number.`

@@ -18,6 +18,7 @@ export {
 export {
   GSM8KRewardParser,
   type GSM8KRewardParserOptions,
+  type GSM8KRow,
   gsm8kTruth,
   normalizeGsm8kAnswer,
 } from './gsm8k.js'
@@ -36,6 +37,7 @@ export {
   isSameMath,
   MATHRewardParser,
   type MATHRewardParserOptions,
+  type MATHRow,
   type MathComparison,
   mathTruth,
   normalizeMath,

@@ -13,6 +13,13 @@ import {
 import { canonicalDecimal } from './decimal.js'
 import { checkRewardText, strip } from './text.js'
 
+/** A row of MATH. */
+export interface MATHRow {
+  readonly problem: string
+  /** The worked solution, with the answer in its last `\\boxed{}`. */
+  readonly solution: string
+}
+
 /** Comparison of {@link isSameMath}. */
 export type MathComparison = 'value' | 'text'
 
@@ -237,3 +244,8 @@ function decimalOf(text = ''): Fraction | undefined {
   const [whole = '', fraction = ''] = number.split('.')
   return { over: BigInt(whole + fraction), under: 10n ** BigInt(fraction.length) }
 }
+
+/** System prompt of the task: the form of an answer that the parser reads. */
+export const MATH_PROMPT = `You solve problems of mathematics. First think step by step, then give the final answer alone.
+The reasoning and the answer are enclosed within <think></think> and <answer></answer> tags, respectively,
+i.e., <think>reasoning process here</think> <answer>answer here</answer>. The answer should be an expression in LaTeX.`

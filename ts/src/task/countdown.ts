@@ -3,6 +3,7 @@
 import { checkKnownKeys } from '../core/index.js'
 import { generatedDataset } from '../data/index.js'
 import type { Task } from '../env/index.js'
+import { COUNTDOWN_PROMPT } from '../reward/countdown.js'
 import {
   type CountdownProblem,
   type CountdownProblemOptions,
@@ -11,7 +12,7 @@ import {
   countdownProblem,
   parseCountdown,
 } from '../reward/index.js'
-import { questionTask, TAGS_PROMPT } from './question-task.js'
+import { questionTask } from './question-task.js'
 
 /** One game in words. */
 export interface CountdownSample extends CountdownProblem {
@@ -55,7 +56,7 @@ export interface CountdownTaskOptions extends CountdownProblemOptions {
  */
 export function countdown(options: CountdownTaskOptions = {}): Task<CountdownSample> {
   checkKnownKeys('countdown', options, COUNTDOWN_KEYS)
-  const { seed = 0, systemPrompt = TAGS_PROMPT, reward, ...problem } = options
+  const { seed = 0, systemPrompt = COUNTDOWN_PROMPT, reward, ...problem } = options
   const parser = new CountdownRewardParser(reward)
   return questionTask({
     name: 'countdown',

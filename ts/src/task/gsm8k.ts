@@ -3,26 +3,23 @@
 import type { Message } from '../chat/index.js'
 import { describeValue, FulmarError } from '../core/index.js'
 import { lastCompletionText, type RewardFn, type Task } from '../env/index.js'
-import { GSM8KRewardParser, type GSM8KRewardParserOptions, gsm8kTruth } from '../reward/index.js'
+import { GSM8K_PROMPT } from '../reward/gsm8k.js'
+import {
+  GSM8KRewardParser,
+  type GSM8KRewardParserOptions,
+  type GSM8KRow,
+  gsm8kTruth,
+} from '../reward/index.js'
 import {
   checkRowTaskOptions,
   questionTask,
   type RowTaskOptions,
   rowDatasets,
-  TAGS_PROMPT,
   textOf,
 } from './question-task.js'
 
-/** A row of GSM8K. */
-export interface GSM8KTaskRow {
-  /** Question of the row. */
-  readonly question: string
-  /** Solution, with its number after `#### `. */
-  readonly answer: string
-}
-
 /** Options of {@link gsm8k}. */
-export interface GSM8KTaskOptions extends RowTaskOptions<GSM8KTaskRow> {
+export interface GSM8KTaskOptions extends RowTaskOptions<GSM8KRow> {
   /** Options of the scoring. */
   readonly reward?: GSM8KRewardParserOptions
   /**
@@ -35,9 +32,9 @@ export interface GSM8KTaskOptions extends RowTaskOptions<GSM8KTaskRow> {
 }
 
 /** The task `gsm8k`, with worked examples for a supervised warm start. */
-export interface GSM8KTask extends Task<GSM8KTaskRow> {
+export interface GSM8KTask extends Task<GSM8KRow> {
   /** Returns the prompt of a row and its solution in the rewarded form, as an assistant's message. */
-  workedExample(sample: GSM8KTaskRow): readonly Message[]
+  workedExample(sample: GSM8KRow): readonly Message[]
 }
 
 /**
@@ -64,15 +61,15 @@ export interface GSM8KTask extends Task<GSM8KTaskRow> {
  */
 export function gsm8k(options: GSM8KTaskOptions): GSM8KTask {
   checkRowTaskOptions('gsm8k', options, ['reward', 'formWeight'])
-  const { systemPrompt = TAGS_PROMPT, formWeight = 0 } = options
+  const { systemPrompt = GSM8K_PROMPT, formWeight = 0 } = options
   checkWeight(formWeight)
   const parser = new GSM8KRewardParser(options.reward)
-  const sampleOf = (row: GSM8KTaskRow): GSM8KTaskRow => {
+  const sampleOf = (row: GSM8KRow): GSM8KRow => {
     const sample = { question: textOf(row, 'question'), answer: textOf(row, 'answer') }
     gsm8kTruth(sample.answer)
     return sample
   }
-  const task = questionTask<GSM8KTaskRow>({
+  const task = questionTask<GSM8KRow>({
     name: 'gsm8k',
     makeDataset: rowDatasets(options, sampleOf),
     systemPrompt,
@@ -95,7 +92,7 @@ export function gsm8k(options: GSM8KTaskOptions): GSM8KTask {
 
 const TAGS = ['<think>', '</think>', '<answer>', '</answer>']
 
-const formReward: RewardFn<GSM8KTaskRow> = {
+const formReward: RewardFn<GSM8KRow> = {
   name: 'form',
   score: (rollout) => {
     const text = lastCompletionText(rollout)

@@ -2,9 +2,10 @@
 
 import { FulmarError } from '../core/index.js'
 import type { Task } from '../env/index.js'
+import { IFEVAL_PROMPT } from '../reward/ifeval/ifeval.js'
 import {
+  type IFEvalRow,
   type IfEvalInstructions,
-  type IfEvalKwargs,
   IfEvalScorer,
   type IfEvalScorerOptions,
   ifEvalChecks,
@@ -16,22 +17,9 @@ import {
   questionTask,
   type RowTaskOptions,
   rowDatasets,
-  TAGS_PROMPT,
   textOf,
   type Verdict,
 } from './question-task.js'
-
-/** A row of IFEval. */
-export interface IfEvalTaskRow {
-  /** The number of the prompt in the dataset. */
-  readonly key?: number
-  /** Prompt of the row. */
-  readonly prompt: string
-  /** Ids of its instructions. */
-  readonly instruction_id_list: readonly string[]
-  /** Arguments of the instructions, one entry each. */
-  readonly kwargs: readonly (IfEvalKwargs | null)[]
-}
 
 /** One prompt. */
 export interface IfEvalSample extends IfEvalInstructions {
@@ -40,7 +28,7 @@ export interface IfEvalSample extends IfEvalInstructions {
 }
 
 /** Options of {@link ifeval}. */
-export interface IfEvalTaskOptions extends RowTaskOptions<IfEvalTaskRow> {
+export interface IfEvalTaskOptions extends RowTaskOptions<IFEvalRow> {
   /**
    * Scored part of a response. `tags`: the first `<answer>`, with the rewards for the form of a response.
    * `whole`: the whole text of the policy, with a reward from 0 to the sum of the weights.
@@ -73,7 +61,7 @@ export interface IfEvalTaskOptions extends RowTaskOptions<IfEvalTaskRow> {
  */
 export function ifeval(options: IfEvalTaskOptions): Task<IfEvalSample> {
   checkRowTaskOptions('ifeval', options, ['form', 'reward'])
-  const { form = 'tags', reward, systemPrompt = form === 'tags' ? TAGS_PROMPT : null } = options
+  const { form = 'tags', reward, systemPrompt = form === 'tags' ? IFEVAL_PROMPT : null } = options
   if (form !== 'tags' && form !== 'whole') {
     throw new FulmarError('UNKNOWN_NAME', `ifeval.form must be tags or whole: got ${String(form)}`)
   }

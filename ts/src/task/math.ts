@@ -7,28 +7,21 @@ import {
   isSameMath,
   MATHRewardParser,
   type MATHRewardParserOptions,
+  type MATHRow,
   mathTruth,
 } from '../reward/index.js'
+import { MATH_PROMPT } from '../reward/math.js'
 import {
   checkRowTaskOptions,
   questionTask,
   type RowTaskOptions,
   rowDatasets,
-  TAGS_PROMPT,
   textOf,
   type Verdict,
 } from './question-task.js'
 
-/** A row of MATH. */
-export interface MathTaskRow {
-  /** Problem of the row. */
-  readonly problem: string
-  /** The solution with its answer in `\boxed{...}`, or the answer alone. */
-  readonly solution: string
-}
-
 /** Options of {@link math}. */
-export interface MathTaskOptions extends RowTaskOptions<MathTaskRow> {
+export interface MathTaskOptions extends RowTaskOptions<MATHRow> {
   /**
    * Position of the policy's answer. `tags`: between `<answer>` tags, scored by `MATHRewardParser`. `boxed`:
    * in its last `\boxed{...}`, else after its last `Answer:`; 1 if right, else 0.
@@ -61,9 +54,9 @@ export interface MathTaskOptions extends RowTaskOptions<MathTaskRow> {
  * assert.deepEqual([score('Answer: $336$'), score('\\boxed{335}'), score('it mentions 336')], [1, 0, 0])
  * ```
  */
-export function math(options: MathTaskOptions): Task<MathTaskRow> {
+export function math(options: MathTaskOptions): Task<MATHRow> {
   checkRowTaskOptions('math', options, ['form', 'reward'])
-  const { form = 'tags', reward, systemPrompt = form === 'tags' ? TAGS_PROMPT : BOXED_PROMPT } = options
+  const { form = 'tags', reward, systemPrompt = form === 'tags' ? MATH_PROMPT : BOXED_PROMPT } = options
   if (form !== 'tags' && form !== 'boxed') {
     throw new FulmarError('UNKNOWN_NAME', `math.form must be tags or boxed: got ${String(form)}`)
   }

@@ -121,7 +121,3 @@ export function textOf(row: object, key: string): string {
 export function checkRowTaskOptions(name: string, options: object, ownKeys: readonly string[]): void {
   checkKnownKeys(name, options, [...ROW_TASK_KEYS, ...ownKeys])
 }
-
-/** Default system prompt, which separates the answer from the reasoning before it. */
-export const TAGS_PROMPT = `Think first, then answer. Put your reasoning between <think> and </think>, and your answer between <answer> \
-and </answer>.`

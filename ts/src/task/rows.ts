@@ -67,10 +67,11 @@ export function parseRows(text: string, options: RowsOptions = {}): Row[] {
  *
  * @example
  * ```ts no-run
- * import { gsm8k, type GSM8KTaskRow, readRows } from 'fulmar/task'
+ * import type { GSM8KRow } from 'fulmar/reward'
+ * import { gsm8k, readRows } from 'fulmar/task'
  * import assert from 'node:assert/strict'
  *
- * const rows = (await readRows('data/gsm8k/train.jsonl')) as unknown as GSM8KTaskRow[]
+ * const rows = (await readRows('data/gsm8k/train.jsonl')) as unknown as GSM8KRow[]
  * assert.equal(gsm8k({ rows }).name, 'gsm8k')
  * ```
  */

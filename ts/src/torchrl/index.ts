@@ -74,8 +74,8 @@ export {
   specEnvOf,
 } from './envs/env.js'
 export { ExecuteToolsInOrder, type ExecuteToolsInOrderOptions } from './envs/execute-tools-in-order.js'
-export { GSM8KEnv, type GSM8KEnvOptions, type GSM8KRow } from './envs/gsm8k-env.js'
-export { IFEvalEnv, type IFEvalEnvOptions, type IFEvalRow } from './envs/ifeval-env.js'
+export { GSM8KEnv, type GSM8KEnvOptions } from './envs/gsm8k-env.js'
+export { IFEvalEnv, type IFEvalEnvOptions } from './envs/ifeval-env.js'
 export { IfEvalRewardTransform, type IfEvalRewardTransformOptions } from './envs/ifeval-reward-transform.js'
 export { IncrementalTokenizer, type IncrementalTokenizerOptions } from './envs/incremental-tokenizer.js'
 export { KLComputation, type KLComputationOptions, type KlPenaltyOptions } from './envs/kl-computation.js'
@@ -89,7 +89,7 @@ export {
   type MakeGsm8kEnvOptions,
   makeGsm8kEnv,
 } from './envs/make-gsm8k-env.js'
-export { MATHEnv, type MATHEnvOptions, type MATHRow } from './envs/math-env.js'
+export { MATHEnv, type MATHEnvOptions } from './envs/math-env.js'
 export { PolicyVersion, type PolicyVersionOptions } from './envs/policy-version.js'
 export { type ElementPrompt, type ReplyPolicyOptions, replyPolicy } from './envs/reply-policy.js'
 export { RetrieveKL, type RetrieveKLOptions } from './envs/retrieve-kl.js'

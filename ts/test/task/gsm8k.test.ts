@@ -1,11 +1,12 @@
 import { describe, expect, it } from 'vitest'
+import type { GSM8KRow } from '../../src/reward/index.js'
 import { gsm8kTruth } from '../../src/reward/index.js'
-import { type GSM8KTaskRow, gsm8k, readRows } from '../../src/task/index.js'
+import { gsm8k, readRows } from '../../src/task/index.js'
 import { codeOf, promptOf, rewardOf, said, take } from './said.js'
 
 const rows = (await readRows(
   new URL('../../../tests/golden/reward/gsm8k.jsonl', import.meta.url).pathname,
-)) as unknown as GSM8KTaskRow[]
+)) as unknown as GSM8KRow[]
 
 describe('gsm8k', () => {
   it('asks every question of its rows in each pass, in an order that its seed fixes', () => {
@@ -84,8 +85,7 @@ describe('gsm8k', () => {
 
   it('refuses rows without a right answer before anything runs, and says which', () => {
     const [good] = rows
-    const load = (row: unknown) =>
-      codeOf(() => gsm8k({ rows: [...(good ? [good] : []), row as GSM8KTaskRow] }))
+    const load = (row: unknown) => codeOf(() => gsm8k({ rows: [...(good ? [good] : []), row as GSM8KRow] }))
     expect(load({ question: 'a', answer: '4' })).toBe('MALFORMED')
     expect(load({ question: 'a' })).toBe('MALFORMED')
     expect(load({ answer: '#### 4' })).toBe('MALFORMED')

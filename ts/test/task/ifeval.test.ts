@@ -1,11 +1,12 @@
 import { describe, expect, it } from 'vitest'
-import { type IfEvalTaskRow, ifeval } from '../../src/task/ifeval.js'
+import type { IFEvalRow } from '../../src/reward/ifeval/index.js'
+import { ifeval } from '../../src/task/ifeval.js'
 import { readRows } from '../../src/task/index.js'
 import { codeOf, promptOf, rewardOf, said, take } from './said.js'
 
 const rows = (await readRows(
   new URL('../../../tests/golden/reward/ifeval.jsonl', import.meta.url).pathname,
-)) as unknown as IfEvalTaskRow[]
+)) as unknown as IFEvalRow[]
 
 describe('ifeval', () => {
   it('has a check for every instruction of every prompt', () => {
@@ -31,7 +32,7 @@ describe('ifeval', () => {
   })
 
   it('refuses prompts that nobody can check, and says which', () => {
-    const load = (row: Partial<IfEvalTaskRow>) =>
+    const load = (row: Partial<IFEvalRow>) =>
       codeOf(() => ifeval({ rows: [{ prompt: 'p', instruction_id_list: [], kwargs: [], ...row }] }))
     expect(load({ instruction_id_list: ['keywords:existence'], kwargs: [{}] })).toBe('MALFORMED')
     expect(load({ instruction_id_list: ['a:b'], kwargs: [{}] })).toBe('UNKNOWN_NAME')

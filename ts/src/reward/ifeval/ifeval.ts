@@ -5,6 +5,18 @@ import { tagBlocks } from '../tags.js'
 import { checkRewardText, strip } from '../text.js'
 import { type IfEvalCheck, type IfEvalCheckOptions, type IfEvalKwargs, ifEvalCheck } from './instructions.js'
 
+/** A row of IFEval. */
+export interface IFEvalRow {
+  /** The number of the prompt in the dataset. */
+  readonly key?: number
+  /** Prompt of the row. */
+  readonly prompt: string
+  /** Which instructions are in it. */
+  readonly instruction_id_list: readonly string[]
+  /** Their arguments, as many. */
+  readonly kwargs: readonly (IfEvalKwargs | null)[]
+}
+
 /** Instructions that a response follows. */
 export interface IFEvalScoreData {
   /** True if it follows all of them, read strictly. */
@@ -267,3 +279,8 @@ export class IfEvalScorer {
     return { score, reward, done: complete && this.#setDoneIfAnswer }
   }
 }
+
+/** System prompt of the task: the form of an answer that the parser reads. */
+export const IFEVAL_PROMPT = `You follow instructions to the letter. First think about how to follow all of them, then write the response.
+The reasoning and the response are enclosed within <think></think> and <answer></answer> tags, respectively,
+i.e., <think>reasoning process here</think> <answer>response here</answer>.`

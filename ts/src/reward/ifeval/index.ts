@@ -1,6 +1,7 @@
 /** IFEval: the checks of its instructions, its scores, languages and sentences. */
 
 export {
+  type IFEvalRow,
   type IFEvalScoreData,
   type IfEvalAggregator,
   type IfEvalBlocks,

@@ -1,6 +1,7 @@
 /** The game of countdown as an environment. */
 
 import { generatedDataset } from '../../data/index.js'
+import { COUNTDOWN_PROMPT } from '../../reward/countdown.js'
 import {
   type CountdownProblemOptions,
   CountdownRewardParser,
@@ -53,7 +54,7 @@ export class CountdownEnv extends DatasetChatEnv<CountdownRow> {
       taskEnvOptions(
         { ...rest, dataset: generatedDataset({ seed, name: `countdown/${stream}`, make }) },
         {
-          systemPrompt: SYSTEM_PROMPT,
+          systemPrompt: COUNTDOWN_PROMPT,
           collate: ({ query, answer }) => ({ query, answer }),
           scored: () =>
             new AnswerRewardTransform({
@@ -65,7 +66,3 @@ export class CountdownEnv extends DatasetChatEnv<CountdownRow> {
     )
   }
 }
-
-const SYSTEM_PROMPT = `You play a game with numbers. First think about how to reach the target, then give an arithmetic expression.
-The reasoning and the expression are enclosed within <think></think> and <answer></answer> tags, respectively,
-i.e., <think>reasoning process here</think> <answer>expression here</answer>.`

@@ -1,17 +1,16 @@
 /** Word problems of GSM8K as an environment. */
 
 import { checkGiven } from '../../core/index.js'
-import { GSM8KRewardParser, type GSM8KRewardParserOptions, gsm8kTruth } from '../../reward/index.js'
+import { GSM8K_PROMPT } from '../../reward/gsm8k.js'
+import {
+  GSM8KRewardParser,
+  type GSM8KRewardParserOptions,
+  type GSM8KRow,
+  gsm8kTruth,
+} from '../../reward/index.js'
 import { AnswerRewardTransform } from './answer-reward-transform.js'
 import { DatasetChatEnv } from './dataset-chat-env.js'
 import { type TaskEnvOptions, taskEnvOptions, textOf } from './task-env.js'
-
-/** A row of GSM8K. */
-export interface GSM8KRow {
-  readonly question: string
-  /** The worked answer, with the number behind `#### `. */
-  readonly answer: string
-}
 
 /** Options of {@link GSM8KEnv}. */
 export interface GSM8KEnvOptions extends TaskEnvOptions<GSM8KRow> {
@@ -44,7 +43,7 @@ export class GSM8KEnv extends DatasetChatEnv<GSM8KRow> {
     const { tokenizer } = rest
     super(
       taskEnvOptions(rest, {
-        systemPrompt: SYSTEM_PROMPT,
+        systemPrompt: GSM8K_PROMPT,
         collate: (row) => {
           const { question, ...columns } = row
           gsm8kTruth(textOf(row, 'answer'))
@@ -59,8 +58,3 @@ export class GSM8KEnv extends DatasetChatEnv<GSM8KRow> {
     )
   }
 }
-
-const SYSTEM_PROMPT = `A conversation between User and Assistant. The user asks a question, and the Assistant solves it.
-The assistant first thinks about the reasoning process in the mind and then provides the user with the answer.
-The reasoning process and answer are enclosed within <think></think> and <answer></answer> tags, respectively,
-i.e., <think>reasoning process here</think> <answer>answer here</answer>. The answer should be a number.`

@@ -1,23 +1,12 @@
 /** Prompts of IFEval as an environment. */
 
 import { checkGiven } from '../../core/index.js'
-import { type IfEvalKwargs, type IfEvalScorerOptions, ifEvalChecks } from '../../reward/ifeval/index.js'
+import { IFEVAL_PROMPT } from '../../reward/ifeval/ifeval.js'
+import { type IFEvalRow, type IfEvalScorerOptions, ifEvalChecks } from '../../reward/ifeval/index.js'
 import type { Json } from '../../tensor/index.js'
 import { DatasetChatEnv } from './dataset-chat-env.js'
 import { IfEvalRewardTransform } from './ifeval-reward-transform.js'
 import { type TaskEnvOptions, taskEnvOptions, textOf } from './task-env.js'
-
-/** A row of IFEval. */
-export interface IFEvalRow {
-  /** The number of the prompt in the dataset. */
-  readonly key?: number
-  /** Prompt of the row. */
-  readonly prompt: string
-  /** Which instructions are in it. */
-  readonly instruction_id_list: readonly string[]
-  /** Their arguments, as many. */
-  readonly kwargs: readonly (IfEvalKwargs | null)[]
-}
 
 /** Options of {@link IFEvalEnv}. */
 export interface IFEvalEnvOptions extends TaskEnvOptions<IFEvalRow> {
@@ -52,7 +41,7 @@ export class IFEvalEnv extends DatasetChatEnv<IFEvalRow> {
     const { tokenizer } = rest
     super(
       taskEnvOptions(rest, {
-        systemPrompt: SYSTEM_PROMPT,
+        systemPrompt: IFEVAL_PROMPT,
         collate: (row) => {
           const { prompt: _, ...columns } = row
           ifEvalChecks({ instructionIdList: row.instruction_id_list, kwargs: row.kwargs })
@@ -63,7 +52,3 @@ export class IFEvalEnv extends DatasetChatEnv<IFEvalRow> {
     )
   }
 }
-
-const SYSTEM_PROMPT = `You follow instructions to the letter. First think about how to follow all of them, then write the response.
-The reasoning and the response are enclosed within <think></think> and <answer></answer> tags, respectively,
-i.e., <think>reasoning process here</think> <answer>response here</answer>.`

@@ -4,12 +4,11 @@
 
 import { checkKnownKeys } from '../../core/index.js'
 import { type Dataset, listDataset } from '../../data/index.js'
-import { GSM8KRewardParser, gsm8kTruth } from '../../reward/index.js'
+import { GSM8KRewardParser, type GSM8KRow, gsm8kTruth } from '../../reward/index.js'
 import type { TensorDict, TensorKey } from '../../tensor/index.js'
 import { setEach, textsAt } from '../data/dict-text.js'
 import { AnswerRewardTransform } from './answer-reward-transform.js'
 import { DataLoadingPrimer } from './data-loading-primer.js'
-import type { GSM8KRow } from './gsm8k-env.js'
 import { LLMEnv } from './llm-env.js'
 import { StepCounter } from './step-counter.js'
 import { textOf } from './task-env.js'

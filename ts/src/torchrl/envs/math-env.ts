@@ -1,17 +1,16 @@
 /** Competition problems of MATH as an environment. */
 
 import { checkGiven } from '../../core/index.js'
-import { MATHRewardParser, type MATHRewardParserOptions, mathTruth } from '../../reward/index.js'
+import {
+  MATHRewardParser,
+  type MATHRewardParserOptions,
+  type MATHRow,
+  mathTruth,
+} from '../../reward/index.js'
+import { MATH_PROMPT } from '../../reward/math.js'
 import { AnswerRewardTransform } from './answer-reward-transform.js'
 import { DatasetChatEnv } from './dataset-chat-env.js'
 import { type TaskEnvOptions, taskEnvOptions, textOf } from './task-env.js'
-
-/** A row of MATH. */
-export interface MATHRow {
-  readonly problem: string
-  /** The worked solution, with the answer in its last `\\boxed{}`. */
-  readonly solution: string
-}
 
 /** Options of {@link MATHEnv}. */
 export interface MATHEnvOptions extends TaskEnvOptions<MATHRow> {
@@ -42,7 +41,7 @@ export class MATHEnv extends DatasetChatEnv<MATHRow> {
     const { tokenizer } = rest
     super(
       taskEnvOptions(rest, {
-        systemPrompt: SYSTEM_PROMPT,
+        systemPrompt: MATH_PROMPT,
         collate: (row) => {
           const { problem, solution, ...columns } = row
           mathTruth(textOf(row, 'solution'))
@@ -57,7 +56,3 @@ export class MATHEnv extends DatasetChatEnv<MATHRow> {
     )
   }
 }
-
-const SYSTEM_PROMPT = `You solve problems of mathematics. First think step by step, then give the final answer alone.
-The reasoning and the answer are enclosed within <think></think> and <answer></answer> tags, respectively,
-i.e., <think>reasoning process here</think> <answer>answer here</answer>. The answer should be an expression in LaTeX.`
