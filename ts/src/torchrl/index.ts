@@ -53,9 +53,10 @@ export {
   withSecondThought,
 } from './envs/add-thinking-prompt.js'
 export { AnswerRewardTransform, type AnswerRewardTransformOptions } from './envs/answer-reward-transform.js'
-export { ChatEnv, type ChatEnvOptions, chatsAt } from './envs/chat-env.js'
+export { ChatEnv, type ChatEnvOptions } from './envs/chat-env.js'
 export { type ChatTaskOptions, chatTask, type MessageEnvOfOptions, messageEnvOf } from './envs/chat-task.js'
 export type { ChatTurn, ChatTurnTransform } from './envs/chat-turn.js'
+export { chatsAt } from './envs/chats-at.js'
 export { CountdownEnv, type CountdownEnvOptions } from './envs/countdown-env.js'
 export {
   DataLoadingPrimer,
@@ -97,6 +98,7 @@ export { RetrieveLogProb, type RetrieveLogProbOptions } from './envs/retrieve-lo
 export { type RolloutOptions, rollout } from './envs/rollout.js'
 export { SimpleToolTransform, type SimpleToolTransformOptions } from './envs/simple-tool-transform.js'
 export { StepCounter, type StepCounterOptions } from './envs/step-counter.js'
+export { TaskChatEnv, type TaskChatEnvOptions, type TaskChatEnvState } from './envs/task-chat-env.js'
 export type { TaskEnvOptions } from './envs/task-env.js'
 export type { ToolTransformOptions } from './envs/tool-transform.js'
 export { type EnvTransform, type EnvView, TransformedEnv } from './envs/transformed-env.js'

@@ -5,7 +5,7 @@ import { checkGiven, checkKnownKeys, FulmarError, Rng } from '../../core/index.j
 import { Ragged, Tensor, type TensorDict } from '../../tensor/index.js'
 import { sizeOf } from '../data/batch.js'
 import { setEach } from '../data/dict-text.js'
-import { chatsAt } from './chat-env.js'
+import { chatsAt } from './chats-at.js'
 import type { EnvSpecs } from './env.js'
 import { flags, flagsAt } from './flag.js'
 import type { EnvTransform, EnvView } from './transformed-env.js'

@@ -1,10 +1,10 @@
 /** Conversations without end: what the policy says becomes the next prompt. */
 
 import type { Message } from '../../chat/index.js'
-import { checkGiven, checkKnownKeys, FulmarError } from '../../core/index.js'
+import { checkKnownKeys, FulmarError } from '../../core/index.js'
+import type { Task } from '../../env/index.js'
 import { Binary, Composite, NonTensor } from '../../spec/index.js'
 import { type Json, NonTensorStack, TensorDict, type TensorKey } from '../../tensor/index.js'
-import { jsonTextAt } from '../../tensor/tensor-dict.js'
 import type { NativeTokenizer } from '../../tokenizer/index.js'
 import type { RenderingOptions } from '../data/apply-chat-template.js'
 import { checkBatch, nestedLike } from '../data/batch.js'
@@ -12,8 +12,10 @@ import { ChatHistory } from '../data/chat-history.js'
 import { setEach, textsAt } from '../data/dict-text.js'
 import { History } from '../data/history.js'
 import { type ChatTurnTransform, speaksFor } from './chat-turn.js'
+import { chatsAt, historyAt } from './chats-at.js'
 import { checkBatchSize, type EnvBase, type InputMode } from './env.js'
 import { flags } from './flag.js'
+import { TaskChatEnv, type TaskChatEnvOptions } from './task-chat-env.js'
 import { idRowsAt, joinedIds, setIdRows } from './token-rows.js'
 
 /** Options of {@link ChatEnv}. */
@@ -101,6 +103,14 @@ export class ChatEnv implements EnvBase {
   readonly stateSpec: Composite
   readonly #options: ChatEnvOptions
   readonly #dataKey: TensorKey
+
+  /**
+   * A task as such an environment: its samples, prompts, answers and rewards.
+   * @throws {FulmarError} As the constructor of {@link TaskChatEnv}.
+   */
+  static of<Sample>(task: Task<Sample>, options: TaskChatEnvOptions = {}): TaskChatEnv<Sample> {
+    return new TaskChatEnv(task, options)
+  }
 
   /**
    * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option or mode; `SHAPE_MISMATCH` for a batch without
@@ -272,39 +282,6 @@ export class ChatEnv implements EnvBase {
     if (this.#options.tokenizer) return this.#options.tokenizer
     throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given to render prompts: it is undefined')
   }
-}
-
-/**
- * The conversation of each element at `key`, the last batch dimension changing fastest.
- *
- * @example
- * ```ts
- * import { NonTensorStack, TensorDict } from 'fulmar/tensor'
- * import { chatsAt } from 'fulmar/torchrl'
- * import assert from 'node:assert/strict'
- *
- * const chat = [{ role: 'user', content: 'Hi' }]
- * const dict = TensorDict.from({ said: new NonTensorStack([chat]) }, { batchSize: [1] })
- * assert.deepEqual(chatsAt(dict, 'said'), [chat])
- * assert.throws(() => chatsAt(dict.set('said', new NonTensorStack(['Hi'])), 'said'), { code: 'MALFORMED' })
- * ```
- */
-export function chatsAt(dict: TensorDict, key: TensorKey): (readonly Message[])[] {
-  checkGiven('dict', dict)
-  let nodes: readonly unknown[] = [historyAt(dict, key).toJSON()]
-  for (const _ of dict.batchSize) nodes = nodes.flat()
-  return nodes as (readonly Message[])[]
-}
-
-/** The conversations at `key`, checked. @throws {FulmarError} As {@link chatsAt}. */
-function historyAt(dict: TensorDict, key: TensorKey): History {
-  const shape = dict.batchSize
-  const history = History.fromChats(jsonTextAt(dict, key))
-  if (history.rank !== shape.length + 1 || shape.some((length, dim) => history.shape[dim] !== length)) {
-    const detail = `${JSON.stringify(key)} must hold a conversation for each of [${shape}]: got [${history.shape}]`
-    throw new FulmarError('SHAPE_MISMATCH', detail)
-  }
-  return history
 }
 
 function exampleOf(inputMode: InputMode) {

@@ -5,7 +5,7 @@ import { checkKnownKeys, FulmarError } from '../../core/index.js'
 import type { TensorDict } from '../../tensor/index.js'
 import type { NativeTokenizer } from '../../tokenizer/index.js'
 import { setEach, textsAt } from '../data/dict-text.js'
-import { chatsAt } from './chat-env.js'
+import { chatsAt } from './chats-at.js'
 import type { DictPolicy, InputMode } from './env.js'
 import { idRowsAt, joinedIds, setIdRows } from './token-rows.js'
 

@@ -14,7 +14,7 @@ import {
 import { checkParser } from '../../tools/tool-call.js'
 import { TOOL_LIMIT_KEYS } from '../../tools/tool-runner.js'
 import { setEach } from '../data/dict-text.js'
-import { chatsAt } from './chat-env.js'
+import { chatsAt } from './chats-at.js'
 import type { EnvSpecs } from './env.js'
 import { flagsAt } from './flag.js'
 import type { EnvTransform, EnvView } from './transformed-env.js'

@@ -4,7 +4,7 @@ import { FulmarError } from '../../core/index.js'
 import type { TensorDict } from '../../tensor/index.js'
 import type { TokenizerLike } from '../../tokenizer/index.js'
 import { textsAt } from '../data/dict-text.js'
-import { chatsAt } from './chat-env.js'
+import { chatsAt } from './chats-at.js'
 import { idRowsAt } from './token-rows.js'
 import type { EnvView } from './transformed-env.js'
 
