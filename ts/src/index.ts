@@ -1,7 +1,7 @@
 /** The main path, from a model and a task to a trained model. Every other name has its home in another entry. */
 
 export { createRenderer, Ledger, type Message, type Renderer } from './chat/index.js'
-export { Controller, LLMCollector, strictFifo, WeightSync, windowedFifo } from './collect/index.js'
+export { Controller, RolloutCollector, strictFifo, WeightSync, windowedFifo } from './collect/index.js'
 export { type BuildDescription, describeBuild } from './core/build.js'
 export {
   type DeviceName,

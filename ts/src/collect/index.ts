@@ -17,16 +17,16 @@ export {
   type TrainContext,
   type TrainOutcome,
 } from './controller.js'
-export {
-  CollectorBatch,
-  type CollectorUnit,
-  LLMCollector,
-  type LLMCollectorOptions,
-  type LLMCollectorState,
-} from './llm-collector.js'
 export { type LimitAgeOptions, limitAge, type OverStale } from './over-stale.js'
 export { ParkingPolicy, type ParkingPolicyOptions } from './parking-policy.js'
 export { policyAge } from './policy-age.js'
+export {
+  CollectorBatch,
+  type CollectorUnit,
+  RolloutCollector,
+  type RolloutCollectorOptions,
+  type RolloutCollectorState,
+} from './rollout-collector.js'
 export { type RolloutRowKind, rolloutRows } from './rollout-rows.js'
 export {
   capacityRule,

@@ -1,6 +1,11 @@
 /** TorchRL's names: containers, wrappers, environments and transforms over dictionaries. */
 
 export {
+  LLMCollector,
+  type LLMCollectorBatch,
+  type LLMCollectorOptions,
+} from './collectors/llm-collector.js'
+export {
   type ChatTemplateOptions,
   type DictChatOptions,
   type PaddedRows,
@@ -67,6 +72,7 @@ export {
 export { DatasetChatEnv, type DatasetChatEnvOptions } from './envs/dataset-chat-env.js'
 export {
   type DictPolicy,
+  type DictPolicyLike,
   type EnvBase,
   type EnvSpecs,
   type InputMode,

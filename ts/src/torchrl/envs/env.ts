@@ -14,7 +14,7 @@
  * `messageEnvOf` makes a `MessageEnv` of a chat environment, and `chatTask` a `Task` of one over a dataset, so neither is written twice.
  */
 
-import { checkGiven, checkKnownKeys, FulmarError } from '../../core/index.js'
+import { checkGiven, checkKnownKeys, describeValue, FulmarError } from '../../core/index.js'
 import type { Composite, SpecEnv } from '../../spec/index.js'
 import type { TensorDict } from '../../tensor/index.js'
 import type { ChatTurnTransform } from './chat-turn.js'
@@ -76,6 +76,18 @@ export interface EnvBase extends EnvSpecs {
 
 /** Puts an action into a dictionary: returns it, or a new one. */
 export type DictPolicy = (dict: TensorDict) => TensorDict | Promise<TensorDict>
+
+/** A policy of dictionaries: a function, or an object with such a `forward`, as `LLMWrapperBase`. */
+export type DictPolicyLike = DictPolicy | { forward(dict: TensorDict): TensorDict | Promise<TensorDict> }
+
+/** The policy as a function. @throws {FulmarError} `MALFORMED` if it is neither. */
+export function dictPolicyOf(policy: DictPolicyLike): DictPolicy {
+  if (typeof policy === 'function') return policy
+  if (typeof policy === 'object' && policy !== null && typeof policy.forward === 'function')
+    return (dict) => policy.forward(dict)
+  const detail = `policy must be a function, or an object with forward: got ${describeValue(policy)}`
+  throw new FulmarError('MALFORMED', detail)
+}
 
 /**
  * The dictionary at which the next turn begins: what `next` shows, without rewards, and the state of `root`.

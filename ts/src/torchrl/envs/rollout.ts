@@ -2,10 +2,10 @@
 
 import { checkKnownKeys, FulmarError } from '../../core/index.js'
 import { type Clock, systemClock } from '../../telemetry/index.js'
-import { type LazyStack, lazyStack, TensorDict } from '../../tensor/index.js'
-import { type DictPolicy, type EnvBase, nextRoot } from './env.js'
+import { type LazyStack, lazyStack, type TensorDict } from '../../tensor/index.js'
+import { type DictPolicyLike, dictPolicyOf, type EnvBase } from './env.js'
 import { flagsAt } from './flag.js'
-import { answered, type Turn, takeTurnApart } from './turn-apart.js'
+import { checkOneDimension, TurnLoop } from './turn-loop.js'
 
 /** Options of {@link rollout}. */
 export interface RolloutOptions {
@@ -55,9 +55,13 @@ export interface RolloutOptions {
  * assert.deepEqual(last[1].map(({ content }) => content), ['2+2?', '1', '2', '3'])
  * ```
  */
-export async function rollout(env: EnvBase, policy: DictPolicy, options: RolloutOptions): Promise<LazyStack> {
+export async function rollout(
+  env: EnvBase,
+  policy: DictPolicyLike,
+  options: RolloutOptions,
+): Promise<LazyStack> {
   checkKnownKeys('options', options, ['maxSteps', 'dict', 'breakWhenAnyDone', 'timeoutMs', 'clock', 'signal'])
-  const { maxSteps, dict: given, breakWhenAnyDone = true, timeoutMs, clock = systemClock, signal } = options
+  const { maxSteps, dict, breakWhenAnyDone = true, timeoutMs, clock = systemClock, signal } = options
   if (!Number.isSafeInteger(maxSteps) || maxSteps < 1) {
     throw new FulmarError('OUT_OF_RANGE', `maxSteps must be a positive integer: got ${maxSteps}`)
   }
@@ -65,82 +69,21 @@ export async function rollout(env: EnvBase, policy: DictPolicy, options: Rollout
     throw new FulmarError('OUT_OF_RANGE', `timeoutMs must be above 0: got ${timeoutMs}`)
   if (!breakWhenAnyDone || timeoutMs !== undefined) checkOneDimension(env)
   const patience = timeoutMs === undefined ? undefined : { clock, timeoutMs, signal }
-  const begin = (from?: TensorDict) => {
-    const run = async () => await begun(env, from ?? (await env.reset(given)), given)
-    return patience ? answered('reset', patience, run) : run()
-  }
-  let dict = await begin()
-  let turn: Turn | undefined
+  const loop = new TurnLoop({ env, policy: dictPolicyOf(policy), dict, patience })
   const steps: TensorDict[] = []
   while (steps.length < maxSteps) {
     if (signal?.aborted)
       throw new FulmarError('ABORTED', `signal must not have fired: got an abort after ${steps.length} steps`)
-    turn = patience
-      ? await takeTurnApart(env, policy, dict, patience, turn)
-      : await takeTurn(env, policy, dict)
-    const { root, next } = turn
-    steps.push(root.clone().set('next', next))
-    const isDone = flagsAt(next, 'done')
-    if (breakWhenAnyDone && isDone.includes(true)) break
-    if (steps.length === maxSteps) break
-    dict = nextRoot(env, root, next.exclude(patience ? ['error'] : []))
+    let step: TensorDict
     try {
-      dict = await begin(dict)
+      step = await loop.take()
     } catch (error) {
       // What was played is kept; that there are fewer steps says that it ended.
-      if (patience && error instanceof FulmarError && error.code === 'TIMEOUT') break
+      if (patience && steps.length > 0 && error instanceof FulmarError && error.code === 'TIMEOUT') break
       throw error
     }
+    steps.push(step)
+    if (breakWhenAnyDone && flagsAt(step.dict('next'), 'done').includes(true)) break
   }
   return lazyStack(steps, env.batchSize.length)
-}
-
-async function takeTurn(env: EnvBase, policy: DictPolicy, dict: TensorDict): Promise<Turn> {
-  const root = await policy(dict)
-  return { root, next: await env.step(root) }
-}
-
-/**
- * Maximum number of resets of an element whose first prompt is already done, such as one too long for the
- * policy.
- */
-const RESETS_MAX = 64
-
-/** The dictionary with a fresh turn in place of each that is done, until none is. */
-async function begun(env: EnvBase, from: TensorDict, given: TensorDict | undefined): Promise<TensorDict> {
-  let dict = from
-  for (let count = 0; count <= RESETS_MAX; count++) {
-    const isDone = flagsAt(dict, 'done')
-    if (!isDone.includes(true)) return dict
-    if (count < RESETS_MAX) dict = await begunAnew(env, dict, isDone, given)
-  }
-  const detail = `a reset must show a turn that is not over within ${RESETS_MAX} tries: all were over`
-  throw new FulmarError('LIMIT_EXCEEDED', detail)
-}
-
-/** The dictionary with a fresh turn in place of each that is done. */
-async function begunAnew(
-  env: EnvBase,
-  dict: TensorDict,
-  isDone: readonly boolean[],
-  given: TensorDict | undefined,
-): Promise<TensorDict> {
-  checkOneDimension(env)
-  const places = (done: boolean) => isDone.flatMap((bit, at) => (bit === done ? [at] : []))
-  const [ended, running] = [places(true), places(false)]
-  const from = given ?? TensorDict.from({}, { batchSize: env.batchSize })
-  const whole = from.batchSize.length === 0 ? from.expand(env.batchSize) : from
-  const fresh = await env.reset(whole.indexSelect(ended))
-  if (running.length === 0) return fresh
-  const kept = dict.indexSelect(running)
-  const shared = fresh.leafKeys().filter((key) => kept.has(key))
-  const joined = TensorDict.cat([kept.select(shared), fresh.select(shared)])
-  const order = [...running, ...ended]
-  return joined.indexSelect(order.map((_, at) => order.indexOf(at)))
-}
-
-function checkOneDimension({ batchSize }: EnvBase): void {
-  if (batchSize.length === 1) return
-  const detail = `batchSize must have one dimension where elements begin anew: got ${batchSize.length}`
-  throw new FulmarError('SHAPE_MISMATCH', detail)
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { LLMCollector, type LLMCollectorOptions } from '../../src/collect/index.js'
-import { PREFETCH_MAX } from '../../src/collect/llm-collector.js'
+import { RolloutCollector, type RolloutCollectorOptions } from '../../src/collect/index.js'
+import { PREFETCH_MAX } from '../../src/collect/rollout-collector.js'
 import { listDataset } from '../../src/data/index.js'
 import type { RewardFn, Task } from '../../src/env/index.js'
 import { LazyStackStorage, ReplayBuffer } from '../../src/replay/index.js'
@@ -43,16 +43,16 @@ function rollouterOf({
   })
 }
 
-async function sizesOf(options: LLMCollectorOptions<string>): Promise<number[][]> {
+async function sizesOf(options: RolloutCollectorOptions<string>): Promise<number[][]> {
   const sizes: number[][] = []
-  for await (const batch of new LLMCollector(options)) {
+  for await (const batch of new RolloutCollector(options)) {
     using owned = batch
     sizes.push(owned.groups.map(({ groupId }) => groupId))
   }
   return sizes
 }
 
-describe('LLMCollector', () => {
+describe('RolloutCollector', () => {
   const trajectories = (size: number) => ({ unit: 'trajectories' as const, size })
 
   it('fills each batch with whole groups and ends at the budget', async () => {
@@ -84,7 +84,7 @@ describe('LLMCollector', () => {
   })
 
   it('takes one group a batch by default and knows its totals', async () => {
-    const collector = new LLMCollector({ rollouter: rollouterOf() })
+    const collector = new RolloutCollector({ rollouter: rollouterOf() })
     using batch = await collector.collect()
     expect(batch).toMatchObject({ index: 0, numTrajectories: 2, numTurns: 2, numTokens: 4 })
     using next = await collector.collect()
@@ -94,9 +94,9 @@ describe('LLMCollector', () => {
   })
 
   it('goes on with the next group after a resume', async () => {
-    const first = new LLMCollector({ rollouter: rollouterOf(), batch: trajectories(4) })
+    const first = new RolloutCollector({ rollouter: rollouterOf(), batch: trajectories(4) })
     using _ = await first.collect()
-    const resumed = new LLMCollector({ rollouter: rollouterOf(), batch: trajectories(4) })
+    const resumed = new RolloutCollector({ rollouter: rollouterOf(), batch: trajectories(4) })
     resumed.loadStateDict(JSON.parse(JSON.stringify(first.stateDict())))
     using batch = await resumed.collect()
     expect(batch.groups.map(({ groupId, sample }) => `${groupId} ${sample}`)).toEqual(['2 c', '3 d'])
@@ -106,7 +106,7 @@ describe('LLMCollector', () => {
 
   it('runs as many groups ahead as it is told, and none beyond the budget', async () => {
     const rollouter = rollouterOf()
-    const collector = new LLMCollector({ rollouter, prefetch: 3, budget: { trajectories: 10 } })
+    const collector = new RolloutCollector({ rollouter, prefetch: 3, budget: { trajectories: 10 } })
     const ahead: number[] = []
     const ids: number[] = []
     for await (const batch of collector) {
@@ -120,7 +120,7 @@ describe('LLMCollector', () => {
   })
 
   it('runs what was ahead again after a resume, so that nothing is lost', async () => {
-    const first = new LLMCollector({ rollouter: rollouterOf(), prefetch: 2 })
+    const first = new RolloutCollector({ rollouter: rollouterOf(), prefetch: 2 })
     using _ = await first.collect()
     const state = JSON.parse(JSON.stringify(first.stateDict()))
     expect(state.pending).toEqual([
@@ -130,7 +130,7 @@ describe('LLMCollector', () => {
     await first.stop()
     await first.stop()
     expect(first.stateDict()).toEqual(state)
-    const resumed = new LLMCollector({ rollouter: rollouterOf() })
+    const resumed = new RolloutCollector({ rollouter: rollouterOf() })
     resumed.loadStateDict(state)
     const seen: string[] = []
     for (let count = 0; count < 4; count++) {
@@ -149,7 +149,12 @@ describe('LLMCollector', () => {
         return [20, 9]
       }
       const rollouter = rollouterOf({ reply })
-      const collector = new LLMCollector({ rollouter, prefetch: 3, order: how, budget: { trajectories: 6 } })
+      const collector = new RolloutCollector({
+        rollouter,
+        prefetch: 3,
+        order: how,
+        budget: { trajectories: 6 },
+      })
       const ids: number[] = []
       for await (const batch of opened(collector, gates)) {
         using owned = batch
@@ -165,7 +170,7 @@ describe('LLMCollector', () => {
     using buffer = new ReplayBuffer({ storage: new LazyStackStorage(100), seed: 1 })
     const rollouter = rollouterOf({ turns: 2 })
     const sink = { buffer, rows: 'turns' as const }
-    await new LLMCollector({ rollouter, budget: { trajectories: 4 }, sink, prefetch: 2 }).fill()
+    await new RolloutCollector({ rollouter, budget: { trajectories: 4 }, sink, prefetch: 2 }).fill()
     expect(buffer.length).toBe(8)
     using rows = buffer.storage.get([0, 1])
     expect([...rows.ragged('prompt_ids').offsets]).toEqual([0, 6, 20])
@@ -175,13 +180,13 @@ describe('LLMCollector', () => {
 
   it('names the reward function when no rollout of a batch could be scored', async () => {
     const nan: RewardFn<string> = { name: 'speed', score: () => Number.NaN }
-    const collector = new LLMCollector({ rollouter: rollouterOf({ rewardFns: [one, nan] }) })
+    const collector = new RolloutCollector({ rollouter: rollouterOf({ rewardFns: [one, nan] }) })
     await expect(collector.collect()).rejects.toMatchObject({
       code: 'NON_FINITE',
       message: expect.stringContaining('reward of speed must be a finite number: got NaN'),
     })
     const shy: RewardFn<string> = { name: 'judge', score: () => ({ unscored: 'no opinion' }) }
-    const declined = new LLMCollector({ rollouter: rollouterOf({ rewardFns: [shy] }) })
+    const declined = new RolloutCollector({ rollouter: rollouterOf({ rewardFns: [shy] }) })
     await expect(declined.collect()).rejects.toMatchObject({ code: 'EMPTY' })
   })
 
@@ -189,7 +194,7 @@ describe('LLMCollector', () => {
     const init = () => {
       throw new Error('no sandbox left')
     }
-    const collector = new LLMCollector({ rollouter: rollouterOf({ init }) })
+    const collector = new RolloutCollector({ rollouter: rollouterOf({ init }) })
     await expect(collector.collect()).rejects.toMatchObject({
       code: 'USER_CODE',
       message: 'a rollout must sample something: all 2 are empty (init: no sandbox left)',
@@ -197,11 +202,11 @@ describe('LLMCollector', () => {
   })
 
   it('stops with ABORTED, before and while it collects', async () => {
-    const early = new LLMCollector({ rollouter: rollouterOf(), signal: AbortSignal.abort() })
+    const early = new RolloutCollector({ rollouter: rollouterOf(), signal: AbortSignal.abort() })
     await expect(early.collect()).rejects.toMatchObject({ code: 'ABORTED' })
     const controller = new AbortController()
     const rollouter = rollouterOf({ reply: () => new Promise(() => {}) })
-    const late = new LLMCollector({ rollouter, signal: controller.signal, prefetch: 4 })
+    const late = new RolloutCollector({ rollouter, signal: controller.signal, prefetch: 4 })
     const collecting = late.collect()
     controller.abort()
     await expect(collecting).rejects.toMatchObject({ code: 'ABORTED' })
@@ -210,8 +215,8 @@ describe('LLMCollector', () => {
   })
 
   it('refuses numbers that cannot be', () => {
-    const make = (options: Partial<LLMCollectorOptions<string>>) => () =>
-      new LLMCollector({ rollouter: rollouterOf(), ...options })
+    const make = (options: Partial<RolloutCollectorOptions<string>>) => () =>
+      new RolloutCollector({ rollouter: rollouterOf(), ...options })
     expect(make({ batch: trajectories(0) })).toThrow('batch.size must be an integer >= 1: got 0')
     expect(make({ budget: { tokens: -2 } })).toThrow(expect.objectContaining({ code: 'OUT_OF_RANGE' }))
     expect(make({ prefetch: PREFETCH_MAX })).not.toThrow()

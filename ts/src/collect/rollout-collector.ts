@@ -24,8 +24,8 @@ import { RunScope } from './run-scope.js'
 /** Unit of a batch: rollouts, their turns, or their sampled tokens. */
 export type CollectorUnit = 'trajectories' | 'turns' | 'tokens'
 
-/** Options of {@link LLMCollector}. */
-export interface LLMCollectorOptions<Sample> {
+/** Options of {@link RolloutCollector}. */
+export interface RolloutCollectorOptions<Sample> {
   /** Runs the rollouts; stays the caller's. */
   readonly rollouter: Rollouter<Sample>
   /**
@@ -116,8 +116,8 @@ export class CollectorBatch<Sample = unknown> {
   }
 }
 
-/** Position of an {@link LLMCollector}: plain JSON, for a checkpoint. */
-export interface LLMCollectorState {
+/** Position of an {@link RolloutCollector}: plain JSON, for a checkpoint. */
+export interface RolloutCollectorState {
   /** The rollouter's. */
   readonly rollouter: RollouterState
   /** Groups that were started and not collected; they run again. */
@@ -141,11 +141,11 @@ interface Ahead<Sample> {
 /**
  * Yields batches of finished, scored rollouts. Iterate it once; a second loop continues after the first. With
  * `prefetch`, groups keep running between batches: stop them by leaving the loop, or by
- * {@link LLMCollector.stop}.
+ * {@link RolloutCollector.stop}.
  *
  * @example
  * ```ts
- * import { CharTokenizer, createRenderer, LLMCollector, Rollouter, sumDigits } from 'fulmar'
+ * import { CharTokenizer, createRenderer, RolloutCollector, Rollouter, sumDigits } from 'fulmar'
  * import { LazyStackStorage, ReplayBuffer } from 'fulmar/replay'
  * import { ScriptedPolicy } from 'fulmar/testing'
  * import assert from 'node:assert/strict'
@@ -155,7 +155,7 @@ interface Ahead<Sample> {
  * const policy = new ScriptedPolicy({ reply: () => [...tokenizer.encode('[ANSWER] 10').ids, renderer.stopIds[0] ?? 0] })
  * const rollouter = new Rollouter({ policy, task: sumDigits(), renderer, groupSize: 2, maxTokens: 32 })
  * using buffer = new ReplayBuffer({ storage: new LazyStackStorage(100) })
- * const collector = new LLMCollector({
+ * const collector = new RolloutCollector({
  *   rollouter,
  *   batch: { unit: 'trajectories', size: 4 },
  *   budget: { trajectories: 8 },
@@ -170,8 +170,8 @@ interface Ahead<Sample> {
  * assert.deepEqual([sizes, buffer.length], [[4, 4], 8])
  * ```
  */
-export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample>> {
-  readonly #options: LLMCollectorOptions<Sample>
+export class RolloutCollector<Sample> implements AsyncIterable<CollectorBatch<Sample>> {
+  readonly #options: RolloutCollectorOptions<Sample>
   readonly #unit: CollectorUnit
   readonly #size: number
   readonly #prefetch: number
@@ -185,7 +185,7 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
    * @throws {FulmarError} `OUT_OF_RANGE` if a size or budget is not a positive integer, or `prefetch` not a non-negative one;
    * `LIMIT_EXCEEDED` for more than 65,536; `INCOMPATIBLE` for the order of finishing without `prefetch`.
    */
-  constructor(options: LLMCollectorOptions<Sample>) {
+  constructor(options: RolloutCollectorOptions<Sample>) {
     checkKnownKeys(
       'options',
       options,
@@ -290,7 +290,7 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
   }
 
   /** Returns the position of the collector and its rollouter. Call it between batches. */
-  stateDict(): LLMCollectorState {
+  stateDict(): RolloutCollectorState {
     return {
       rollouter: this.#options.rollouter.stateDict(),
       pending: [...this.#ahead.map(({ cursor }) => cursor), ...this.#recycled],
