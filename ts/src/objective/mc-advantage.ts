@@ -10,7 +10,9 @@ import {
   type OnDevice,
 } from '../core/index.js'
 import { type RawGroupQueues, type RawTopKQueues, raw } from '../native/index.js'
+import type { TensorDict } from '../tensor/index.js'
 import { optionsJson } from './argument.js'
+import { groupIdOf, joined, type TrajectoryKeys, trajectoriesOf, withAdvantages } from './trajectories.js'
 
 /** Options of the selection of a group among candidates. */
 export interface MCAdvantageSelectorOptions {
@@ -43,7 +45,7 @@ export type CandidateSelector<T> = (candidates: {
 }) => readonly number[] | undefined
 
 /** Options of {@link MCAdvantage}. */
-export interface MCAdvantageOptions<T> extends OnDevice {
+export interface MCAdvantageOptions<T> extends OnDevice, TrajectoryKeys {
   /** Number of rollouts of a group; at least 2. */
   readonly grpoSize: number
   /**
@@ -128,6 +130,9 @@ const MC_KEYS = {
  * group of equal returns gets exactly 0. At most 65,536 groups wait. Holds native memory: dispose it, or
  * declare it with `using`.
  *
+ * Among the `transforms` of a replay buffer it is TorchRL's: a write is held back until its group is whole, and
+ * then stored with `advantage`. Emptying the buffer leaves waiting rollouts in their queues.
+ *
  * @example
  * ```ts
  * import { MCAdvantage } from 'fulmar/objective'
@@ -146,13 +151,14 @@ const MC_KEYS = {
  * assert.equal(resumed.push('prompt 8', [0], 'the other')?.length, 2)
  * ```
  */
-export class MCAdvantage<T> {
+export class MCAdvantage<T = TensorDict> {
   #raw: RawGroupQueues
   #items = new Map<number, T>()
   #waiting = new Map<string, number[]>()
   readonly #json: string
   readonly #select: CandidateSelector<T> | undefined
   readonly #rule: Pick<MCAdvantageOptions<T>, 'grpoSize' | 'keepReturnBounds'>
+  readonly #keys: Required<TrajectoryKeys>
 
   /**
    * @throws {FulmarError} `OUT_OF_RANGE` for an option outside its range, or without one that it needs; `MALFORMED` for a value of another
@@ -160,7 +166,15 @@ export class MCAdvantage<T> {
    */
   constructor(options: MCAdvantageOptions<T>) {
     checkGiven('options', options)
-    const { candidateSelector, ...rest } = options
+    const {
+      candidateSelector,
+      promptKey = 'query',
+      rewardsKey = ['next', 'reward'],
+      doneKey = ['next', 'done'],
+      advantageKey = 'advantage',
+      ...rest
+    } = options
+    this.#keys = { promptKey, rewardsKey, doneKey, advantageKey }
     this.#select = typeof candidateSelector === 'function' ? candidateSelector : undefined
     const selector = typeof candidateSelector === 'function' ? {} : { candidateSelector }
     this.#json = optionsJson('MCAdvantage', { ...rest, ...selector }, MC_KEYS)
@@ -195,6 +209,27 @@ export class MCAdvantage<T> {
     const group: Group = JSON.parse(call(() => this.#raw.settle(groupId, json)))
     if (group.released.length > 0) this.#waiting.delete(groupId)
     return this.#given(group)
+  }
+
+  /**
+   * Takes whole trajectories of turns, `[turns]` or `[trajectories, turns]`, and returns the groups that are
+   * complete now, with their advantages; `undefined` without one.
+   * @throws {FulmarError} `INCOMPATIBLE` if the last turn is not done, or other items than dictionaries wait;
+   * `UNKNOWN_NAME` without the group, the rewards or the ends; errors of {@link MCAdvantage.push}, such as
+   * `NON_FINITE` for a turn that could not be scored: leave those out before. Then nothing is taken.
+   */
+  inverse(this: MCAdvantage<TensorDict>, items: TensorDict): TensorDict | undefined {
+    const { promptKey, rewardsKey, doneKey } = this.#keys
+    const rollouts = trajectoriesOf(items, doneKey).map((trajectory) => ({
+      trajectory,
+      groupId: groupIdOf(trajectory, promptKey),
+      rewards: numbersOf('rewards', trajectory.tensor(rewardsKey).toFloat32()),
+    }))
+    for (const { groupId, rewards } of rollouts) checkScored(groupId, rewards)
+    const groups = rollouts.flatMap(
+      ({ trajectory, groupId, rewards }) => this.push(groupId, rewards, trajectory) ?? [],
+    )
+    return joined(groups.map(({ item, advantage }) => withAdvantages(item, advantage, this.#keys)))
   }
 
   /** Returns counts since the start or {@link MCAdvantage.resetStats}; counts of queues are current. */
@@ -265,6 +300,12 @@ export class MCAdvantage<T> {
   #itemOf(ticket: number): T {
     return this.#items.get(ticket) as T
   }
+}
+
+function checkScored(groupId: string, rewards: Float64Array): void {
+  const wrong = rewards.find((reward) => !Number.isFinite(reward))
+  if (wrong !== undefined)
+    throw new FulmarError('NON_FINITE', `rewards of group ${groupId} must be finite: got ${wrong}`)
 }
 
 function readItem<T>(pair: unknown): [number, T] {

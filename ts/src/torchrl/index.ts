@@ -25,6 +25,7 @@ export {
   type Nested,
 } from './data/history.js'
 export { LogProbs, type SequenceFields } from './data/log-probs.js'
+export { type LossBatchOptions, type LossBatchRows, lossBatch } from './data/loss-batch.js'
 export { type MaskFields, Masks } from './data/masks.js'
 export type { SequenceSpec, SequencesOptions, TokenField } from './data/sequences.js'
 export {
