@@ -89,7 +89,7 @@ const TRAJECTORY_TURNS_MAX = 65_536
 
 /**
  * Collects turns of a policy in an environment: TorchRL's `LLMCollector`. Elements that are done begin anew,
- * and an element goes on where the last batch ended. Turns carry `['collector', 'traj_ids']`, `i64`, the
+ * and an element continues where the last batch ended. Turns carry `['collector', 'traj_ids']`, `i64`, the
  * number of their trajectory. For training of a `Task`, with deadlines, retries and groups that run ahead, a
  * `RolloutCollector` does the same over a `Rollouter`.
  *
@@ -128,7 +128,7 @@ export class LLMCollector implements AsyncIterable<LLMCollectorBatch> {
   /** Trajectories that are over and were not given out. */
   #ended: TensorDict[][] = []
   #running: Promise<void> | undefined
-  /** How the run beside the caller ended. */
+  /** The error of the background run, once it has ended. */
   #failure: Promise<{ readonly error: unknown } | undefined> = Promise.resolve(undefined)
   #stopping = new AbortController()
 
@@ -190,7 +190,7 @@ export class LLMCollector implements AsyncIterable<LLMCollectorBatch> {
   }
 
   /**
-   * Sets the function that changes batches, if there is none.
+   * Sets the function that changes batches. It can be set once.
    * @throws {FulmarError} `INCOMPATIBLE` if there is one.
    */
   setPostproc(postproc: NonNullable<LLMCollectorOptions['postproc']>): void {
@@ -214,20 +214,20 @@ export class LLMCollector implements AsyncIterable<LLMCollectorBatch> {
     return null
   }
 
-  /** Yields batches until `totalDialogTurns`. A second loop goes on after the first. */
+  /** Yields batches until `totalDialogTurns`. A second loop continues after the first. */
   async *[Symbol.asyncIterator](): AsyncGenerator<LLMCollectorBatch, void, void> {
     while (this.#numTurns < this.#total) yield await this.rollout()
   }
 
   /**
-   * Fills the replay buffer beside the caller, until `totalDialogTurns` or {@link LLMCollector.shutdown}.
+   * Fills the replay buffer in the background, until `totalDialogTurns` or {@link LLMCollector.shutdown}.
    * @throws {FulmarError} `INCOMPATIBLE` without a replay buffer, or if it runs already.
    */
   start(): void {
     if (this.#options.replayBuffer === undefined)
       throw new FulmarError(
         'INCOMPATIBLE',
-        'replayBuffer must be given to collect beside the caller: it is undefined',
+        'replayBuffer must be given to collect in the background: it is undefined',
       )
     if (this.#running) throw new FulmarError('INCOMPATIBLE', 'collector must not run twice: it is running')
     this.#stopping = new AbortController()
@@ -341,7 +341,7 @@ function wholeTrajectories(options: LLMCollectorOptions): boolean {
   return yieldCompletedTrajectories
 }
 
-/** Refuses options of which one has no meaning beside the other. */
+/** Refuses options that contradict each other. */
 function checkForm(options: LLMCollectorOptions): void {
   const { yieldOnlyLastSteps = false, yieldCompletedTrajectories, env } = options
   if (yieldOnlyLastSteps && yieldCompletedTrajectories === false) {

@@ -100,7 +100,7 @@ function rowsAt(dict: TensorDict, key: TensorKey): number[][] {
   )
 }
 
-/** The key of the attention mask that stands beside the ids at `key`. */
+/** The key of the attention mask of the ids at `key`. */
 export function maskKeyOf(key: TensorKey): TensorKey {
   return typeof key === 'string' ? 'attention_mask' : [...key.slice(0, -1), 'attention_mask']
 }

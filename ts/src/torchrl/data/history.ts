@@ -310,7 +310,7 @@ export class History implements Iterable<Message> {
     grow: (native: RawHistory, dim: number, more: RawHistory) => void,
   ): History {
     checkKnownKeys('options', options, ['dim', 'inPlace'])
-    // One message has no dimension at all, and the core says so.
+    // The core refuses one message, which has no dimension.
     const dim = this.rank === 0 ? 0 : dimOf(options, this.rank)
     const { inPlace = false } = options
     const sharesTip = this.rank === 1 && !inPlace

@@ -39,7 +39,7 @@ const KEYS = ['tokensKey', 'attentionMaskKey', 'maskKey', 'logProbsKey', 'advant
  * Reads the columns of a loss out of `dict`, whose rows are ragged or padded on either side.
  *
  * @throws {FulmarError} `UNKNOWN_NAME` without one of the columns; `SHAPE_MISMATCH` for columns of different
- * lengths; `OUT_OF_RANGE` for an id that is none; `NON_FINITE` for a trained token without a log-probability;
+ * lengths; `OUT_OF_RANGE` for an id that is not an integer below 2^32; `NON_FINITE` for a trained token without a log-probability;
  * `UNKNOWN_NAME` for an unknown option.
  *
  * @example

@@ -76,7 +76,7 @@ const KEYS = [
 ]
 
 /**
- * TorchRL's transform: texts of a dictionary become ids, `i64`, with their attention mask beside them; the other way,
+ * TorchRL's transform: texts of a dictionary become ids, `i64`, with their attention mask; the other way,
  * ids become texts. Dictionaries come back as new ones that share their other entries.
  *
  * @example
@@ -134,7 +134,7 @@ export class Tokenizer {
   }
 
   /**
-   * A dictionary with the texts of the ids; those that the attention mask beside them calls padding are left out.
+   * A dictionary with the texts of the ids; those that the attention mask marks as padding are left out.
    * @throws {FulmarError} `SHAPE_MISMATCH` or `OUT_OF_RANGE` for entries that are no ids; `UNKNOWN_NAME` for a missing key
    * that is not tolerated.
    */

@@ -21,7 +21,7 @@ import { idRowsAt, joinedIds, setIdRows } from './token-rows.js'
 /** Options of {@link ChatEnv}. */
 export interface ChatEnvOptions {
   /**
-   * In which form prompts and actions stand.
+   * Form of prompts and actions.
    * @default 'history'
    */
   readonly inputMode?: InputMode
@@ -239,7 +239,7 @@ export class ChatEnv implements EnvBase {
     return isPlain && speaksFor(this, ['step']) ? [] : undefined
   }
 
-  /** A dictionary of as many dimensions as the environment; one without a batch stands for all elements. */
+  /** A dictionary of as many dimensions as the environment; one without a batch is used for all elements. */
   #checkRank(dict: TensorDict): TensorDict {
     const { batchSize } = this
     if (dict.batchSize.length === 0) return dict.expand(batchSize)

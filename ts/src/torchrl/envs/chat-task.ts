@@ -16,7 +16,7 @@ import { flagsAt } from './flag.js'
 
 /** Options of {@link messageEnvOf}. */
 export interface MessageEnvOfOptions {
-  /** A chat of messages in a batch of one dimension. Many conversations may share it: what differs stands in dictionaries. */
+  /** A chat of messages in a batch of one dimension. Many conversations may share it: their state is in dictionaries. */
   readonly env: EnvBase
   /** Start of the conversation, of one element. @default the next row of the environment's dataset */
   readonly dict?: TensorDict

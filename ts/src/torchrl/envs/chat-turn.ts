@@ -20,7 +20,7 @@ export interface ChatTurn {
   readonly context: EnvContext
 }
 
-/** What a transform does in each turn of one conversation. */
+/** A transform of each turn of one conversation. */
 export type ChatTurnTransform = (turn: ChatTurn) => void | Promise<void>
 
 /** The text of the policy's message, without the prompt before it. */

@@ -19,7 +19,7 @@ import type { Composite, SpecEnv } from '../../spec/index.js'
 import type { TensorDict } from '../../tensor/index.js'
 import type { ChatTurnTransform } from './chat-turn.js'
 
-/** In which form prompts and actions stand in dictionaries: as messages, text or token ids. */
+/** Form of prompts and actions in dictionaries: messages, text or token ids. */
 export type InputMode = 'history' | 'text' | 'tokens'
 
 /** Specs of an environment's dictionaries; shapes begin with the batch size. */

@@ -1,4 +1,4 @@
-/** The ids of a conversation beside its messages, turn by turn. */
+/** The ids of a conversation in addition to its messages, turn by turn. */
 
 import type { Message } from '../../chat/index.js'
 import { checkKnownKeys, FulmarError } from '../../core/index.js'
@@ -25,7 +25,7 @@ export interface IncrementalTokenizerOptions {
 }
 
 /**
- * Keeps the ids of prompts, `i64`, beside their messages. Where the action holds `tokens.full`, the ids that were drawn stay as they are,
+ * Keeps the ids of prompts, `i64`, in addition to their messages. Where the action holds `tokens.full`, the ids that were drawn stay as they are,
  * and only what the template writes behind them (the end of the turn, answers of tools, the opening of the next turn) is encoded: so
  * that the next prompt says what the messages say. A turn that was edited meanwhile is encoded anew.
  *

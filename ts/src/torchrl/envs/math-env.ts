@@ -19,7 +19,7 @@ export interface MATHEnvOptions extends TaskEnvOptions<MATHRow> {
 }
 
 /**
- * A {@link DatasetChatEnv} over rows of MATH: `problem` is asked, the box of `solution` is the right answer to what stands in `<answer>`,
+ * A {@link DatasetChatEnv} over rows of MATH: `problem` is asked, the box of `solution` is the right answer for the text in `<answer>`,
  * and one step is an episode unless told otherwise.
  *
  * @example

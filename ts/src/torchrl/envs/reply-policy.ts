@@ -23,8 +23,8 @@ export interface ReplyPolicyOptions {
 }
 
 /**
- * A policy that says what a function says: for tests, for trying out an environment. Writes `response` and `full`. A language model
- * stands behind an environment as `(dict) => wrapper.forward(dict)`, see `LLMWrapperBase`.
+ * A policy that says what a function says: for tests, for trying out an environment. Writes `response` and `full`. For a language
+ * model, pass an `LLMWrapperBase`.
  *
  * @throws {FulmarError} `INCOMPATIBLE` for tokens without a tokenizer; `UNKNOWN_NAME` for an unknown option.
  *

@@ -36,7 +36,7 @@ export interface TaskChatEnvOptions {
   readonly groupRepeats?: boolean
   /** An episode is truncated after so many turns. A positive integer. @default the task ends its episodes */
   readonly maxTurns?: number
-  /** How the task's reward functions are combined. @default as in a `Rollouter` */
+  /** Options of the combination of the reward functions. @default as in a `Rollouter` */
   readonly rubric?: Omit<RubricOptions<never>, 'rewardFns'>
 }
 
@@ -58,7 +58,7 @@ interface Episode<Sample> {
   readonly turns: TurnView[]
 }
 
-/** How an episode stands after a step. */
+/** State of an episode after a step. */
 interface StepResult {
   readonly prompt: readonly Message[]
   readonly isDone: boolean

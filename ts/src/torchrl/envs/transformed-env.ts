@@ -71,7 +71,7 @@ export class TransformedEnv implements EnvBase {
   readonly env: EnvBase
   /** The nearest first. */
   readonly transforms: readonly EnvTransform[]
-  /** The transforms, each with what it stands around. */
+  /** The transforms, each with the environment inside it. */
   readonly #layers: readonly { readonly transform: EnvTransform; readonly within: EnvView }[]
   readonly #specs: EnvSpecs
 

@@ -84,7 +84,7 @@ async function askOne(
 ): Promise<Answer> {
   const acted = await ask('policy', patience, () => policy(own))
   if (!(acted instanceof TensorDict)) return { failure: acted }
-  // A policy may write into what it is given; the step is to see what stands there now.
+  // A policy may write into what it is given; the step gets what is there now.
   const came = await ask('step', patience, () => env.step(acted))
   return came instanceof TensorDict ? { root: acted, next: came } : { root: acted, failure: came }
 }

@@ -12,11 +12,11 @@ export interface GenerateKwargs extends RequestRule {
    * @default 128
    */
   readonly maxNewTokens?: number
-  /** Another name of `maxNewTokens`; not beside it. */
+  /** Another name of `maxNewTokens`; give one of the two. */
   readonly maxTokens?: number
-  /** Another name of the wrapper's `numSamples`; not beside it. */
+  /** Another name of the wrapper's `numSamples`; give one of the two. */
   readonly numReturnSequences?: number
-  /** Another name of the wrapper's `numSamples`; not beside it. */
+  /** Another name of the wrapper's `numSamples`; give one of the two. */
   readonly n?: number
   /**
    * False takes the likeliest tokens: a temperature of 0.

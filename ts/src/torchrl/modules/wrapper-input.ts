@@ -67,7 +67,7 @@ function historyRows(dict: TensorDict, tokenizer: NativeTokenizer, config: Wrapp
   })
 }
 
-/** The ids of each conversation; with the assistant's mask where they are scored and the template tells where it stands. */
+/** The ids of each conversation; with the assistant's mask where they are scored and the template marks it. */
 function encode(
   history: History,
   options: Parameters<History['applyChatTemplate']>[0],
