@@ -3,7 +3,7 @@
 //! ```text
 //! first     the first of them
 //! uniform   sorted by return, evenly spaced: round(k (C - 1) / (G - 1)) for k = 0 .. G - 1
-//! balanced  of all C-choose-G subsets whose mean lies within the bounds, that nearest to their middle, of equals the widest;
+//! balanced  of all C-choose-G subsets whose mean is within the bounds, that nearest to their middle, of equals the widest;
 //!           where these are too many: from the uniform ones, exchange one at a time as long as the mean comes nearer
 //! ```
 //! Bounds are exclusive. TorchRL `MCAdvantageSelector` and `TopKRewardSelector`.
@@ -250,7 +250,7 @@ pub struct TopKRewardOptions {
 /// assert_eq!(selector.push("prompt", 0.5)?.compared, None);
 /// assert_eq!(selector.push("prompt", 0.0)?.compared, None);
 /// let last = selector.push("prompt", 1.0)?;
-/// assert_eq!((last.ticket, last.compared), (2, Some(vec![2])), "only 1 lies above the median 0.5");
+/// assert_eq!((last.ticket, last.compared), (2, Some(vec![2])), "only 1 is above the median 0.5");
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 #[derive(Debug, Clone)]

@@ -15,7 +15,6 @@ export {
   calledBack,
   ERROR_CODES,
   type ErrorCode,
-  type ErrorParts,
   FulmarError,
   messageOf,
 } from './error.js'

@@ -11,10 +11,7 @@ import { closeWorld, instanceOf, madeValue } from './made-arguments.js'
 
 const BOGUS = 'zzUnknownKey'
 /** Why a call is not expected to refuse an unknown key, by id and parameter. */
-const EXCEPTIONS: Readonly<Record<string, string>> = {
-  'HERReplayBuffer#query(predicate)':
-    'a predicate is an expression, whose other forms the core refuses with MALFORMED',
-}
+const EXCEPTIONS: Readonly<Record<string, string>> = {}
 
 /** Functions that may throw another error without arguments, with the reason. */
 const BARE: Readonly<Record<string, string>> = {

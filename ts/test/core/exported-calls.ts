@@ -200,7 +200,9 @@ class Reader {
     }
     if (!isOurs(symbol)) return false
     const isAnonymous = name === '__type' || name === '__object'
-    return isAnonymous || OPTIONS.test(name) || CLOSED.has(name)
+    // A form of a union with a name, such as `Message`, is what that name says.
+    const named = isAnonymous ? (aliasOf(symbol) ?? 'Options') : name
+    return OPTIONS.test(named) || CLOSED.has(named)
   }
 
   /** The typed array, or else the list of numbers, that a type is or may be. */
@@ -213,6 +215,15 @@ class Reader {
   #print(type: ts.Type): string {
     return this.#checker.typeToString(type, undefined, ts.TypeFormatFlags.NoTruncation)
   }
+}
+
+/** Name of the type whose declaration an anonymous type is a part of, if any. */
+function aliasOf(symbol: ts.Symbol | undefined): string | undefined {
+  for (let at: ts.Node | undefined = symbol?.declarations?.[0]; at; at = at.parent) {
+    if (ts.isTypeAliasDeclaration(at)) return at.name.text
+    if (ts.isFunctionLike(at)) return undefined
+  }
+  return undefined
 }
 
 function isAbstract(symbol: ts.Symbol): boolean {

@@ -1,9 +1,9 @@
 //! The end of a cut by mass, without sorting all of it.
 //!
 //! ```text
-//! keys that weights follow: halve the span of weights in which the end lies, until few are in it:
+//! keys that weights follow: halve the span of weights that holds the end, until few are in it:
 //!                           the sum of all weights above its middle says in which half
-//! any keys:                 cut their span into buckets, until few are in the one in which the end lies:
+//! any keys:                 cut their span into buckets, until few are in the one that holds the end:
 //!                           the sums of the buckets before it say in which. Sort those few
 //! ```
 

@@ -1,4 +1,4 @@
-//! Metrics of a batch beside its loss.
+//! Metrics of a batch in addition to its loss.
 
 use super::{Dropped, GrpoLoss, SAMPLER_LOG_RATIO_SHOWN, Scored, Term};
 use crate::kl::KlEstimator;

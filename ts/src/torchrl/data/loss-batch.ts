@@ -1,7 +1,8 @@
 /** Dictionaries of turns as the batch that a decoder and a loss take. */
 
-import { checkGiven, checkKnownKeys, FulmarError } from '../../core/index.js'
+import { checkKnownKeys, FulmarError } from '../../core/index.js'
 import { Ragged, Tensor, type TensorDict, type TensorKey } from '../../tensor/index.js'
+import { checkDict } from '../../tensor/tensor-dict.js'
 import { sizeOf } from './batch.js'
 import { nameOf } from './dict-text.js'
 
@@ -64,8 +65,8 @@ const KEYS = ['tokensKey', 'attentionMaskKey', 'maskKey', 'logProbsKey', 'advant
  * ```
  */
 export function lossBatch(dict: TensorDict, options: LossBatchOptions = {}): LossBatchRows {
-  checkGiven('dict', dict)
   checkKnownKeys('options', options, KEYS)
+  checkDict(dict)
   const { tokensKey = ['tokens', 'full'], maskKey = ['masks', 'all_assistant_mask'] } = options
   const { attentionMaskKey = ['masks', 'all_attention_mask'] } = options
   const { logProbsKey = ['log_probs', 'full'], advantageKey = 'advantage' } = options

@@ -125,8 +125,8 @@ export class TaskChatEnv<Sample> implements EnvBase {
    * a positive integer; those of `Rubric`, and of the task's dataset.
    */
   constructor(task: Task<Sample>, options: TaskChatEnvOptions = {}) {
-    checkGiven('task', task)
     checkKnownKeys('options', options, OPTION_KEYS)
+    checkGiven('task', task)
     const { split = 'train', numEnvs = 1, repeats = 1, groupRepeats = false, maxTurns } = options
     if (split !== 'train' && split !== 'validation')
       throw new FulmarError('UNKNOWN_NAME', `split must be train or validation: got ${describeValue(split)}`)
