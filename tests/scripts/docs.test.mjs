@@ -37,13 +37,17 @@ test('docs/troubleshooting.md names metrics that the code measures', () => {
   }
 })
 
+/** The pages of `docs/`, without those that `npm run docs` writes. */
+const docs = () =>
+  readdirSync(new URL('docs/', root), { recursive: true, encoding: 'utf8' }).filter(
+    (file) => file.endsWith('.md') && !file.startsWith('api/'),
+  )
+
 const snake = (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 
 test('docs/README.md lists every page', () => {
   const index = read('docs/README.md')
-  const pages = readdirSync(new URL('docs/', root), { recursive: true, encoding: 'utf8' }).filter(
-    (file) => file.endsWith('.md') && !file.endsWith('README.md'),
-  )
+  const pages = docs().filter((file) => !file.endsWith('README.md'))
   assert.ok(pages.some((page) => page.startsWith('guides/')))
   assert.deepEqual(
     pages.filter((page) => !index.includes(`(${page})`)),
@@ -70,19 +74,14 @@ test('the glossary is in the order of the alphabet and explains no word twice', 
 })
 
 test('links of the pages lead to files and headings that exist', () => {
-  const inDocs = readdirSync(new URL('docs/', root), { recursive: true, encoding: 'utf8' })
-  const pages = ['README.md', 'examples/README.md', ...inDocs.map((file) => `docs/${file}`)]
-  const links = pages
-    .filter((page) => page.endsWith('.md'))
-    .flatMap((page) =>
-      [...read(page).matchAll(/\]\((?!https?:)([^)\s#]*)(?:#([^)\s]+))?\)/g)].map(
-        ([link, path, heading]) => ({
-          place: `${page}: ${link}`,
-          target: path === '' ? new URL(page, root) : new URL(path, new URL(page, root)),
-          heading,
-        }),
-      ),
-    )
+  const pages = ['README.md', 'examples/README.md', ...docs().map((file) => `docs/${file}`)]
+  const links = pages.flatMap((page) =>
+    [...read(page).matchAll(/\]\((?!https?:)([^)\s#]*)(?:#([^)\s]+))?\)/g)].map(([link, path, heading]) => ({
+      place: `${page}: ${link}`,
+      target: path === '' ? new URL(page, root) : new URL(path, new URL(page, root)),
+      heading,
+    })),
+  )
   assert.ok(links.length > 150)
   const broken = links.filter(
     ({ target, heading }) =>
