@@ -31,6 +31,7 @@ const BENCHES = [
   'objective',
   'packing',
   'collector',
+  'chat-task',
   'vllm',
   'node-boundary',
   'micro',
