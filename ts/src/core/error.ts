@@ -44,7 +44,7 @@ const SENTENCE = /^([^\n]{1,256}?) (must .*?)(?:: (?:got (.*)|.*))?$/su
 const HINT = /; did you mean .*$/s
 
 /** Words of the engines of JavaScript for an array that they cannot make. */
-const NO_MEMORY = /allocat|out of memory|array length|buffer size|maximum memory/i
+const NO_MEMORY = /\balloc(?:ate|ation)|out of memory|array length|buffer size|maximum memory/i
 
 /** Errors whose message was written by the caller's code or by a dependency. */
 const FOREIGN: readonly ErrorCode[] = ['PANIC', 'USER_CODE', 'TEMPLATE_RAISED']
