@@ -49,7 +49,8 @@ export function scoreRollouts({ messages, rollouts, target }: ScoreRequest): Sco
       messageIndices: prompt.messageIndices,
     })
     const [sample] = ledger.samples()
-    if (sample === undefined) throw new TypeError(`rollouts[${index}].ids must hold a token: got an empty array`)
+    if (sample === undefined)
+      throw new TypeError(`rollouts[${index}].ids must hold a token: got an empty array`)
     return { ...sample, logProb: [...Array(prompt.ids.length).fill(0), ...logProbs] }
   })
   const offsets = [0]
