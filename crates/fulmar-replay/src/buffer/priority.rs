@@ -16,7 +16,7 @@ impl ReplayBuffer {
     ///
     /// # Errors
     /// `ShapeMismatch` unless there is one priority for each row, or one for all; the errors of
-    /// [`Sampler::update_priority`].
+    /// [`Sampler::update_priority`](crate::Sampler::update_priority).
     pub fn update_priority(&mut self, rows: &[i64], priorities: &[f32]) -> Result<()> {
         self.catch_up()?;
         let all = if priorities.len() == 1 { vec![priorities[0]; rows.len()] } else { priorities.to_vec() };

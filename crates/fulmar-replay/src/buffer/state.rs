@@ -34,7 +34,7 @@ impl ReplayBuffer {
     /// # Errors
     /// `Corrupt`, `Malformed` or `Incompatible` if the state is not of such a buffer, or has prefetched
     /// batches, which need a [`SharedReplayBuffer`](crate::SharedReplayBuffer); the errors of
-    /// [`Storage::set`].
+    /// [`Storage::set`](crate::Storage::set).
     pub fn restore(&mut self, state: &ReplayBufferState) -> Result<()> {
         if !state.ahead.is_empty() {
             let detail = format!("state must hold no batch drawn ahead: got {}", state.ahead.len());
