@@ -9,7 +9,7 @@ use crate::correction::Correction;
 use crate::kl::KlPenalty;
 use crate::surrogate::{RatioLevel, Surrogate};
 
-/// Options of [`GrpoLoss`]; [`GrpoLoss::new`] checks them.
+/// Options of [`GrpoLoss`](crate::GrpoLoss); [`GrpoLoss::new`](crate::GrpoLoss::new) checks them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GrpoOptions {
