@@ -91,8 +91,7 @@ function stepOfTurns(messages: Message[], transforms: readonly ChatTurnTransform
 /** @throws {FulmarError} `INCOMPATIBLE` if the policy's message is no longer in its place. */
 function checkSaid(messages: readonly Message[], numSaid: number, message: Message): void {
   if (messages[numSaid - 1] === message) return
-  const detail = `transforms must leave what was said as it is: got another message ${numSaid - 1}`
-  throw new FulmarError('INCOMPATIBLE', detail)
+  throw changedMessage(numSaid - 1)
 }
 
 /** Applies the transforms from `start`; a promise only from the first that gives one. */
@@ -139,10 +138,11 @@ function answersTo(said: readonly Message[], root: TensorDict, next: TensorDict)
   const chat = chatOf(next)
   const at = said.findIndex((message, index) => JSON.stringify(message) !== JSON.stringify(chat[index]))
   if (at < 0) return chat.slice(said.length)
-  throw new FulmarError(
-    'INCOMPATIBLE',
-    `transforms must leave what was said as it is: got another message ${at}`,
-  )
+  throw changedMessage(at)
+}
+
+function changedMessage(at: number): FulmarError {
+  return new FulmarError('INCOMPATIBLE', `transforms must not change messages: got another message ${at}`)
 }
 
 /** The closing brackets in the JSON text of a batch of one conversation. */
