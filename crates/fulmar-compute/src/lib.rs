@@ -11,7 +11,7 @@
 //! [`cpu`], the parts of operations that run on the processor.
 
 pub use fulmar_kernel::{
-    AdamwStep, AttentionSaved, AttentionShape, Floats, LogProb, MatRef, RopeTable, SgdStep, Spans,
+    AdamwStep, AttentionSaved, AttentionShape, Floats, LogProb, MatRef, Panels, RopeTable, SgdStep, Spans,
     rope_frequencies,
 };
 

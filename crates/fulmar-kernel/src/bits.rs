@@ -1,5 +1,4 @@
-//! Checks that kernels without matrix products give the same bits on every target, by checksums of results
-//! computed on x86-64.
+//! Checks that kernels give the same bits on every target, by checksums of results computed on x86-64.
 
 use half::bf16;
 
@@ -147,4 +146,23 @@ fn optimizer_steps_and_casts_have_the_same_bits_on_every_target() {
     let expected =
         [0x8c19_4264_45e8_40de, 0xa8fc_c3f1_097d_b390, 0xed75_1f85_7d19_0051, 0xce3f_0419_0594_7a77];
     assert_eq!(found, expected.map(Checksum));
+}
+
+/// WebAssembly has no fused multiply-add, and few old processors.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[test]
+fn products_have_the_same_bits_on_every_target_with_fused_multiply_adds() {
+    #[cfg(target_arch = "x86_64")]
+    if !std::arch::is_x86_feature_detected!("fma") {
+        return;
+    }
+    let (rows, inner, cols) = (19, 1_300, 75);
+    let (x, w) = (random(41, rows * inner), random(42, inner * cols));
+    let mut halves = vec![bf16::ZERO; w.len()];
+    f32_to_bf16(&w, &mut halves);
+    let mut out = random(43, rows * cols);
+    matmul(&mut out, MatRef::new(&x, rows, inner), MatRef::new(&w, inner, cols), true);
+    let weight = MatRef::of(Floats::Bf16(&halves), cols, inner).transposed();
+    matmul(&mut out, MatRef::new(&x, rows, inner), weight, true);
+    assert_eq!(Checksum::of(out), Checksum(0xd9e8_b1e2_bf74_4f8c));
 }

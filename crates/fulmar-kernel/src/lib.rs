@@ -1,9 +1,9 @@
 //! CPU mathematics over slices: forward and backward passes of a decoder, each next to its reference.
 //!
 //! Matrices are row-major `f32` slices. Every function gives the same bits for the same inputs whatever the number
-//! of threads. All but [`matmul`] and kernels made of such products ([`attention`]) also give the same bits
-//! on every processor and in WebAssembly, because their sums run over a fixed number of lanes in a fixed
-//! order and no multiply is fused with an add.
+//! of threads. All but [`matmul`] and [`attention`] also give the same bits on every processor and in
+//! WebAssembly, because their sums run over a fixed number of lanes in a fixed order and no multiply is fused
+//! with an add. [`matmul`] gives the same bits on all processors that fuse them.
 //!
 //! These are kernels: lengths are checked with `assert!`, because the crates above validate shapes once and a
 //! mismatch here is a bug in Fulmar. Shape letters: N rows (tokens), D width, H heads, K key/value heads, E
@@ -37,7 +37,7 @@ pub use log_prob::{
     log_prob_rows, softmax_row, top_k_log_probs,
 };
 pub use log_sum_sq::{log_sum_sq_prob_row, log_sum_sq_prob_rows};
-pub use matmul::{MatRef, add_bias, bias_backward, matmul};
+pub use matmul::{MatRef, Panels, add_bias, bias_backward, matmul};
 pub use newton_schulz::newton_schulz;
 pub use parallel::{for_each_part, num_threads, together};
 pub use power::{power, power_each};

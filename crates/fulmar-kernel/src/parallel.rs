@@ -41,13 +41,15 @@ pub fn together<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 }
 
 /// Calls `work` with each number below `count`, in any order, at least `together` of them in sequence on one
-/// thread. Only our own products, which are for x86-64, are cut this way.
-#[cfg(target_arch = "x86_64")]
+/// thread.
 pub(crate) fn for_tasks(count: usize, together: usize, work: impl Fn(usize) + Sync + Send) {
+    #[cfg(not(target_family = "wasm"))]
     if count > together && shares_work() {
         (0..count).into_par_iter().with_min_len(together.max(1)).for_each(work);
         return;
     }
+    #[cfg(target_family = "wasm")]
+    let _ = together;
     (0..count).for_each(work);
 }
 

@@ -259,6 +259,12 @@ impl Decoder {
         &self.gradients
     }
 
+    /// Packs the weights for passes over few rows, if they are not. The same bits, for their memory once
+    /// more.
+    pub(crate) fn pack(&self) {
+        self.weights.pack(&self.layout);
+    }
+
     /// Counts a change of the weights.
     pub(crate) const fn count_change(&mut self) {
         self.version += 1;
@@ -499,13 +505,20 @@ impl Decoder {
             config: &self.config,
             ranges: &self.layout.layers[index],
             weights: self.stored(),
+            panels: self.weights.panels(),
             lora: self.lora.as_ref().map(|lora| lora.layer(index)),
             compute: self.compute,
         }
     }
 
     pub(crate) fn head(&self) -> Head<'_> {
-        Head { config: &self.config, layout: &self.layout, weights: self.stored(), compute: self.compute }
+        Head {
+            config: &self.config,
+            layout: &self.layout,
+            weights: self.stored(),
+            panels: self.weights.panels(),
+            compute: self.compute,
+        }
     }
 
     /// Returns the scalar head and the trained weights that contain it: the adapter's, if there is one.

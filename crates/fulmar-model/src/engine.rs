@@ -343,6 +343,7 @@ impl Engine {
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
         decoder.head().check()?;
+        decoder.pack();
         let parts = &mut self.parts;
         together(|| for_each_part(parts, |part| part.steps(decoder, count)))
             .into_iter()

@@ -12,6 +12,7 @@ use fulmar_objective::{HeadGradientsMut, LinearHead};
 use crate::config::DecoderConfig;
 use crate::layer::Gradients;
 use crate::packing::Target;
+use crate::panels::PanelsByStart;
 use crate::parameters::{Layout, ScalarRanges};
 
 /// Floats of logits held at once: little memory compared to the weights, but enough rows that a large head is
@@ -42,6 +43,7 @@ pub(crate) struct Head<'a> {
     pub config: &'a DecoderConfig,
     pub layout: &'a Layout,
     pub weights: Floats<'a>,
+    pub panels: Option<&'a PanelsByStart>,
     pub compute: Compute,
 }
 
@@ -215,7 +217,9 @@ impl Head<'_> {
     /// Returns the vocabulary head. A reward model has none, and its passes over log-probs are refused
     /// earlier.
     fn vocabulary(&self) -> LinearHead<'_> {
-        self.linear(self.weights.slice(self.layout.head.clone().unwrap_or(0..0)), None)
+        let range = self.layout.head.clone().unwrap_or(0..0);
+        let panels = self.panels.and_then(|panels| panels.get(&range.start));
+        LinearHead { panels, ..self.linear(self.weights.slice(range), None) }
     }
 
     /// Returns the scalar head at `ranges` of `trained`.
@@ -231,7 +235,14 @@ impl Head<'_> {
     }
 
     fn linear<'a>(&self, weight: Floats<'a>, bias: Option<Floats<'a>>) -> LinearHead<'a> {
-        LinearHead { weight, bias, width: self.config.hidden_size, temperature: 1.0, compute: self.compute }
+        LinearHead {
+            weight,
+            panels: None,
+            bias,
+            width: self.config.hidden_size,
+            temperature: 1.0,
+            compute: self.compute,
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use fulmar_compute::{Compute, Floats, MatRef, Memory, RopeTable};
 
 use crate::config::DecoderConfig;
 use crate::lora::LayerLora;
+use crate::panels::{PanelsByStart, matrix};
 use crate::parameters::{LayerRanges, Linear, ScalarRanges};
 
 /// The activations of one layer for N rows that its backward pass needs.
@@ -100,6 +101,7 @@ pub(crate) struct Layer<'a> {
     pub config: &'a DecoderConfig,
     pub ranges: &'a LayerRanges,
     pub weights: Floats<'a>,
+    pub panels: Option<&'a PanelsByStart>,
     pub lora: Option<LayerLora<'a>>,
     pub compute: Compute,
 }
@@ -112,7 +114,7 @@ impl Layer<'_> {
 
     /// Returns the weight of a projection, `[outputs, inputs]`.
     fn weight(&self, linear: &Linear) -> MatRef<'_> {
-        MatRef::of(self.weights.slice(linear.weight.clone()), linear.outputs, linear.inputs)
+        matrix((self.weights, self.panels), &linear.weight, linear.outputs, linear.inputs)
     }
 
     /// Computes `out = input * weight^T`, plus the adapter's term.

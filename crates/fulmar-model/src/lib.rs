@@ -13,6 +13,7 @@ mod optimizer;
 mod packing;
 mod padding;
 mod paged;
+mod panels;
 mod parameters;
 mod planner;
 mod rope_parameters;

@@ -6,8 +6,18 @@ use fulmar_tensor::bf16;
 
 use std::ops::Range;
 
+use crate::panels::{PanelCache, PanelsByStart};
+use crate::parameters::Layout;
+
+/// All weights, and their panels once they are packed.
 #[derive(Debug, Clone)]
-pub(crate) enum Weights {
+pub(crate) struct Weights {
+    values: Values,
+    panels: PanelCache,
+}
+
+#[derive(Debug, Clone)]
+enum Values {
     F32(Memory<f32>),
     Bf16(Memory<bf16>),
 }
@@ -20,23 +30,34 @@ pub(crate) enum WeightsMut<'a> {
 
 impl Weights {
     pub(crate) fn view(&self) -> Floats<'_> {
-        match self {
-            Self::F32(values) => Floats::F32(values),
-            Self::Bf16(values) => Floats::Bf16(values),
+        match &self.values {
+            Values::F32(values) => Floats::F32(values),
+            Values::Bf16(values) => Floats::Bf16(values),
         }
     }
 
     pub(crate) fn view_mut(&mut self) -> WeightsMut<'_> {
-        match self {
-            Self::F32(values) => WeightsMut::F32(values),
-            Self::Bf16(values) => WeightsMut::Bf16(values),
+        self.panels.forget();
+        match &mut self.values {
+            Values::F32(values) => WeightsMut::F32(values),
+            Values::Bf16(values) => WeightsMut::Bf16(values),
         }
     }
 
+    /// Returns the panels, if the weights are packed.
+    pub(crate) fn panels(&self) -> Option<&PanelsByStart> {
+        self.panels.get()
+    }
+
+    /// Packs the weights, if they are not. Takes their memory once more.
+    pub(crate) fn pack(&self, layout: &Layout) {
+        self.panels.pack(layout, self.view());
+    }
+
     pub(crate) const fn dtype(&self) -> Dtype {
-        match self {
-            Self::F32(_) => Dtype::F32,
-            Self::Bf16(_) => Dtype::Bf16,
+        match self.values {
+            Values::F32(_) => Dtype::F32,
+            Values::Bf16(_) => Dtype::Bf16,
         }
     }
 
@@ -45,8 +66,8 @@ impl Weights {
     /// # Errors
     /// `OutOfRange` for an unsupported dtype; `NonFinite` for a weight above its largest number.
     pub(crate) fn cast(self, dtype: Dtype, compute: Compute) -> Result<Self> {
-        match (self, dtype) {
-            (Self::F32(values), Dtype::Bf16) => {
+        match (self.values, dtype) {
+            (Values::F32(values), Dtype::Bf16) => {
                 let mut rounded = compute.zeros(values.len())?;
                 compute.f32_to_bf16(&values, &mut rounded);
                 if let Some(index) = rounded.iter().position(|value| !value.is_finite()) {
@@ -54,14 +75,14 @@ impl Weights {
                         format!("weights in bf16 must be finite: got {:e} at {index}", values[index]);
                     return Err(Error::new(ErrorKind::NonFinite, detail));
                 }
-                Ok(Self::Bf16(rounded))
+                Ok(Values::Bf16(rounded).into())
             }
-            (Self::Bf16(values), Dtype::F32) => {
+            (Values::Bf16(values), Dtype::F32) => {
                 let mut wide = compute.zeros(values.len())?;
                 compute.bf16_to_f32(&values, &mut wide);
-                Ok(Self::F32(wide))
+                Ok(Values::F32(wide).into())
             }
-            (same, dtype) if same.dtype() == dtype => Ok(same),
+            (same @ Values::F32(_), Dtype::F32) | (same @ Values::Bf16(_), Dtype::Bf16) => Ok(same.into()),
             (_, dtype) => {
                 let detail = format!("dtype of weights must be f32 or bf16: got {}", dtype.name());
                 Err(Error::new(ErrorKind::OutOfRange, detail))
@@ -71,17 +92,18 @@ impl Weights {
 
     /// Returns a copy on the device of `compute`.
     pub(crate) fn copy_on(&self, compute: Compute) -> Result<Self> {
-        Ok(match self {
-            Self::F32(values) => Self::F32(compute.hold(values.to_vec())?),
-            Self::Bf16(values) => Self::Bf16(compute.hold(values.to_vec())?),
-        })
+        let values = match &self.values {
+            Values::F32(values) => Values::F32(compute.hold(values.to_vec())?),
+            Values::Bf16(values) => Values::Bf16(compute.hold(values.to_vec())?),
+        };
+        Ok(values.into())
     }
 
     /// Runs `change` on some weights in single precision, and rounds the results to their dtype.
     pub(crate) fn change(&mut self, range: Range<usize>, compute: Compute, change: impl FnOnce(&mut [f32])) {
-        match self {
-            Self::F32(values) => change(&mut values[range]),
-            Self::Bf16(values) => {
+        match self.view_mut() {
+            WeightsMut::F32(values) => change(&mut values[range]),
+            WeightsMut::Bf16(values) => {
                 let mut wide = Floats::Bf16(&values[range.clone()]).to_f32().into_owned();
                 change(&mut wide);
                 compute.f32_to_bf16(&wide, &mut values[range]);
@@ -92,7 +114,13 @@ impl Weights {
 
 impl From<Vec<f32>> for Weights {
     fn from(values: Vec<f32>) -> Self {
-        Self::F32(values.into())
+        Values::F32(values.into()).into()
+    }
+}
+
+impl From<Values> for Weights {
+    fn from(values: Values) -> Self {
+        Self { values, panels: PanelCache::default() }
     }
 }
 

@@ -14,7 +14,7 @@ mod squares;
 
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, LogProb, MatRef};
+use fulmar_compute::{Compute, Floats, LogProb, MatRef, Panels};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::batch::{check_len, finite};
@@ -179,7 +179,7 @@ pub fn logits_loss<R>(
 /// ```
 /// use fulmar_objective::{LinearHead, TokenGradients};
 /// let weight = [1.0, 0.0, 0.0, 1.0].as_slice().into();
-/// let head = LinearHead { weight, bias: None, width: 2, temperature: 1.0, compute: Default::default() };
+/// let head = LinearHead { weight, panels: None, bias: None, width: 2, temperature: 1.0, compute: Default::default() };
 /// let hidden = [0.0, 0.0]; // one token
 /// let found = head.log_probs(&hidden, &[0])?;
 /// assert_eq!(found.log_prob, [-std::f32::consts::LN_2]);
@@ -191,6 +191,8 @@ pub fn logits_loss<R>(
 pub struct LinearHead<'a> {
     /// `[V, width]`
     pub weight: Floats<'a>,
+    /// The weight in panels, which makes passes over few rows faster.
+    pub panels: Option<&'a Panels>,
     /// `[V]`
     pub bias: Option<Floats<'a>>,
     /// Width of a hidden state in floats.
@@ -296,7 +298,7 @@ impl LinearHead<'_> {
     /// ```
     /// use fulmar_objective::LinearHead;
     /// let weight = [1.0, 2.0].as_slice().into();
-    /// let head = LinearHead { weight, bias: None, width: 1, temperature: 1.0, compute: Default::default() };
+    /// let head = LinearHead { weight, panels: None, bias: None, width: 1, temperature: 1.0, compute: Default::default() };
     /// let mut seen = Vec::new();
     /// head.walk(&[1.0, 10.0, 100.0], 4, |rows, logits| Ok(seen.push((rows, logits.to_vec()))))?;
     /// assert_eq!(seen, [(0..2, vec![1.0, 2.0, 10.0, 20.0]), (2..3, vec![100.0, 200.0])]);
@@ -310,7 +312,8 @@ impl LinearHead<'_> {
     ) -> Result<()> {
         let vocab = self.check(hidden)?;
         let (chunk, num_rows) = ((floats_max / vocab).max(1), hidden.len() / self.width);
-        let weight = MatRef::of(self.weight, vocab, self.width).transposed();
+        let weight = MatRef::of(self.weight, vocab, self.width);
+        let weight = self.panels.map_or(weight, |panels| weight.packed(panels)).transposed();
         let bias = self.bias.map(Floats::to_f32);
         let mut logits = vec![0.0; chunk.min(num_rows) * vocab];
         for (start, hidden) in (0..).step_by(chunk).zip(hidden.chunks(chunk * self.width)) {

@@ -98,6 +98,7 @@ fn a_grpo_loss_behind_a_linear_head_equals_liger() {
         let width = lines(&lines(&row["weight"])[0]).len();
         let head = LinearHead {
             weight: weight[..].into(),
+            panels: None,
             bias: None,
             width,
             temperature: number(&config["temperature"]),
@@ -164,6 +165,7 @@ fn gradients_of_hidden_states_weights_and_bias_equal_finite_differences() {
     let [hidden, weight, bias] = inputs.clone().map(narrow);
     let head = LinearHead {
         weight: weight[..].into(),
+        panels: None,
         bias: Some(bias[..].into()),
         width,
         temperature,
@@ -192,8 +194,14 @@ fn logits_of_all_tokens_are_never_held() {
     let mut random = |count: usize| -> Vec<f32> { (0..count).map(|_| rng.normal() as f32).collect() };
     let (hidden, weight) = (random(num_rows * width), random(vocab * width));
     let ids: Vec<u32> = (0..num_rows as u32).collect();
-    let head =
-        LinearHead { weight: weight[..].into(), bias: None, width, temperature: 1.0, compute: Compute::Cpu };
+    let head = LinearHead {
+        weight: weight[..].into(),
+        panels: None,
+        bias: None,
+        width,
+        temperature: 1.0,
+        compute: Compute::Cpu,
+    };
     let before = HELD.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
     let found = head.log_probs(&hidden, &ids).unwrap();
@@ -218,6 +226,7 @@ fn bad_logits_ids_and_gradients_are_refused_by_kind() {
     assert_eq!(kind(&[f32::NEG_INFINITY; 2], &[0], 1.0), ErrorKind::NonFinite);
     let head = LinearHead {
         weight: [1.0; 4].as_slice().into(),
+        panels: None,
         bias: None,
         width: 2,
         temperature: 1.0,
@@ -239,6 +248,7 @@ fn derivatives_go_only_where_there_is_room_for_them_and_frozen_weights_get_none(
     let (weight, hidden) = ([1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 2.0, 2.0]);
     let head = LinearHead {
         weight: weight[..].into(),
+        panels: None,
         bias: Some([0.0; 2].as_slice().into()),
         width: 2,
         temperature: 2.0,

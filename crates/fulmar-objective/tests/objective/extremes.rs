@@ -368,8 +368,14 @@ fn logits(draws: &mut Draws<'_>) -> Outcome {
     if draws.below(2) == 0 {
         let weight = draws.singles(6);
         let (hidden, compute) = (draws.singles(4), Compute::Cpu);
-        let head =
-            LinearHead { weight: weight.as_slice().into(), bias: None, width: 2, temperature, compute };
+        let head = LinearHead {
+            weight: weight.as_slice().into(),
+            panels: None,
+            bias: None,
+            width: 2,
+            temperature,
+            compute,
+        };
         let gradients = TokenGradients { log_prob: &by_log_prob, entropy: Some(&by_entropy) };
         let found = head.backward(&hidden, &ids, gradients)?;
         return Ok(singles(found.hidden).chain(singles(found.weight)).collect());

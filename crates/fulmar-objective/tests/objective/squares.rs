@@ -40,6 +40,7 @@ fn squares_of_logits_and_heads_are_those_of_double_precision_at_any_temperature(
             assert_eq!(found, token_log_probs(&logits, &ids, temperature, Compute::Cpu).unwrap());
             let head = LinearHead {
                 weight: weight.as_slice().into(),
+                panels: None,
                 bias: Some(bias.as_slice().into()),
                 width,
                 temperature,

@@ -1,0 +1,490 @@
+//! Products over packed weights: one order of sums for any number of rows, threads and instructions.
+//!
+//! ```text
+//! for each block of rows and group of panels, on all cores:
+//!     for each block of inputs:
+//!         rows are packed as [tile][input][row]                  from 7 rows on
+//!         for each panel, packed now or before as [input][32]:
+//!             for each tile of up to 12 rows:                    sums in registers: sum = x[k] w[k] + sum
+//! ```
+//! Sums go through memory between blocks of inputs, which changes no bit.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use super::MatRef;
+use super::panels::{LINE, Line, Panels, resize};
+use super::tile::{self, Operands, PANEL, Pair, Place, Stored, Vector};
+use super::transpose::transpose;
+use crate::floats::Floats;
+use crate::lanes::prefetch;
+use crate::parallel::for_tasks;
+
+/// Most rows in a task whose weights are packed: with a block of inputs, they fit the second-level cache.
+const ROWS: usize = 96;
+/// Most rows in a task that packs its weights, which must pay off.
+const PACKING_ROWS: usize = 192;
+/// Most panels in a task.
+const PANELS: usize = 64;
+/// Tasks into which a product is cut, if they have enough work.
+const TASKS: usize = 8;
+/// Fewest panels in a task that packs its rows.
+const PANELS_MIN: usize = 2;
+/// Most floats of rows that are packed once for all tasks. Else each task packs its own.
+const SHARED: usize = 1 << 20;
+/// Most rows that are not packed.
+const UNPACKED_ROWS: usize = 6;
+/// Fewest multiply-adds for a thread of their own.
+const TASK_WORK: usize = 1 << 18;
+/// Rows below which the memory of the weights takes the time, not the arithmetic.
+const STREAMED_ROWS: usize = 8;
+/// Panels that a task packs at once.
+const WINDOW: usize = 4;
+/// Inputs of a tile that are packed in turn.
+const TURN: usize = 8;
+/// Distance in bytes at which weights are prefetched that an earlier tile read.
+const NEAR: usize = 1024;
+/// Distance in bytes at which the weights of few rows are prefetched.
+const AHEAD: usize = 2048;
+
+/// Computes `out = left right`, or adds it to `out`, with the widest instructions of this processor.
+pub(super) fn product(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) {
+    let product = Product::of(out, left, right, accumulate);
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::is_x86_feature_detected as has;
+        if has!("avx512f") {
+            // SAFETY: the check above saw the instructions, here and below.
+            return unsafe { product.run::<tile::avx512::Of>() };
+        }
+        if has!("avx2") && has!("fma") {
+            // SAFETY: as above.
+            return unsafe { product.run::<tile::avx2::Of>() };
+        }
+    }
+    // SAFETY: it needs no instructions beyond those of the target.
+    unsafe { product.run::<tile::portable::Of>() };
+}
+
+/// The operands of a product.
+pub(super) struct Product<'a> {
+    out: Place,
+    accumulate: bool,
+    left: MatRef<'a>,
+    right: MatRef<'a>,
+    panels: Option<&'a Panels>,
+}
+
+impl<'a> Product<'a> {
+    /// # Panics
+    /// If `out` has another shape.
+    pub(super) fn of(out: &'a mut [f32], left: MatRef<'a>, right: MatRef<'a>, accumulate: bool) -> Self {
+        assert_eq!(out.len(), left.rows * right.cols, "out must hold left.rows x right.cols floats");
+        let is_of = |panels: &&Panels| (panels.inputs, panels.outputs) == (right.rows, right.cols);
+        let panels = right.panels.filter(|_| right.row_stride == 1).filter(is_of);
+        // SAFETY: a slice is not at address 0.
+        let first = unsafe { NonNull::new_unchecked(out.as_mut_ptr()) };
+        Self { out: Place { first, stride: right.cols }, accumulate, left, right, panels }
+    }
+
+    /// # Safety
+    /// The processor must have the instructions of `V`.
+    pub(super) unsafe fn run<V: Vector>(&self) {
+        // SAFETY: what the caller promised.
+        unsafe {
+            match self.panels {
+                Some(panels) if panels.is_bf16 => self.run_stored::<V, Pair>(),
+                _ => self.run_stored::<V, f32>(),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Product::run`].
+    unsafe fn run_stored<V: Vector, W: Stored>(&self) {
+        let (rows, inputs, panels) = (self.left.rows, self.left.cols, self.right.cols.div_ceil(PANEL));
+        let most = if self.panels.is_some() { ROWS } else { PACKING_ROWS };
+        let block_rows = rows.div_ceil(rows.div_ceil(most)).next_multiple_of(V::ROWS);
+        let row_blocks = rows.div_ceil(block_rows);
+        let fewest = if self.reads_rows() { V::panels(rows) } else { PANELS_MIN };
+        let at_once = panels.div_ceil(TASKS.div_ceil(row_blocks)).clamp(fewest, PANELS);
+        let groups = panels.div_ceil(at_once);
+        let work = (rows / row_blocks).max(STREAMED_ROWS) * at_once * PANEL * inputs.max(1);
+        let mut shared = SHARED_ROWS.take();
+        let is_shared = groups > 1 && rows * inputs <= SHARED && !self.reads_rows();
+        if is_shared {
+            resize(&mut shared, rows * inputs);
+            for block in 0..row_blocks {
+                let rows = block_of(rows, block_rows, block);
+                let to = &mut floats_of(&mut shared)[rows.start * inputs..rows.end * inputs];
+                self.pack_rows::<V>(rows, to);
+            }
+        }
+        for_tasks(row_blocks * groups, TASK_WORK / work, |task| {
+            let (block, first) = (task / groups, task % groups * at_once);
+            let rows = block_of(rows, block_rows, block);
+            let mut scratch = SCRATCH.take();
+            let packed = match is_shared {
+                _ if self.reads_rows() => None,
+                true => Some(shared.as_ptr().cast::<f32>().wrapping_add(rows.start * inputs)),
+                false => {
+                    resize(&mut scratch.rows, rows.len() * inputs);
+                    let to = &mut floats_of(&mut scratch.rows)[..rows.len() * inputs];
+                    self.pack_rows::<V>(rows.clone(), to);
+                    Some(scratch.rows.as_ptr().cast())
+                }
+            };
+            let panels = first..panels.min(first + at_once);
+            let task = Task::<W> { of: self, rows, packed, panels, weights: PhantomData };
+            // SAFETY: what the caller promised, and the outputs of a task are its own.
+            unsafe { task.run::<V>(&mut scratch) };
+            SCRATCH.set(scratch);
+        });
+        SHARED_ROWS.set(shared);
+    }
+
+    /// Returns whether rows are few enough to be read without packing.
+    const fn reads_rows(&self) -> bool {
+        self.left.rows <= UNPACKED_ROWS && self.left.col_stride == 1
+    }
+
+    /// Packs some rows as `[block of inputs][tile][input][row]`.
+    fn pack_rows<V: Vector>(&self, rows: Range<usize>, to: &mut [f32]) {
+        let left = self.left;
+        let Floats::F32(data) = left.data else { unreachable!("rows are in single precision") };
+        let (num_inputs, tiles) = (left.cols, rows.len().div_ceil(V::ROWS));
+        let blocks = num_inputs.div_ceil(V::INPUTS);
+        for block in 0..blocks {
+            let inputs = part(num_inputs, blocks, block);
+            let from = &data[rows.start * left.row_stride + inputs.start * left.col_stride..];
+            let to = &mut to[inputs.start * rows.len()..inputs.end * rows.len()];
+            if left.col_stride == 1 {
+                for index in 0..tiles {
+                    let tile = part(rows.len(), tiles, index);
+                    let to = &mut to[tile.start * inputs.len()..tile.end * inputs.len()];
+                    let from = &from[tile.start * left.row_stride..]
+                        [..(tile.len() - 1) * left.row_stride + inputs.len()];
+                    transpose(from, left.row_stride, inputs.len(), to, tile.len());
+                }
+                continue;
+            }
+            // Tiles take turns every few inputs, so that reads and writes both stay in a few cache lines.
+            for first in (0..inputs.len()).step_by(TURN) {
+                let later = (first + TURN..first + 2 * TURN).map(|input| input * left.col_stride);
+                later.for_each(|at| fetch(from, at, rows.len()));
+                for index in 0..tiles {
+                    let tile = part(rows.len(), tiles, index);
+                    for input in first..inputs.len().min(first + TURN) {
+                        let at = tile.start * inputs.len() + input * tile.len();
+                        copy::<V>(
+                            &from[input * left.col_stride..][tile.clone()],
+                            &mut to[at..][..tile.len()],
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Prefetches some floats. Those behind the slice are no error.
+#[inline(always)]
+fn fetch(from: &[f32], first: usize, len: usize) {
+    for at in (first..first + len).step_by(LINE) {
+        prefetch(from, at);
+    }
+}
+
+/// Copies a few floats; the rows of a whole tile without a call.
+#[inline(always)]
+fn copy<V: Vector>(from: &[f32], to: &mut [f32]) {
+    if from.len() == V::ROWS && to.len() == V::ROWS {
+        (0..V::ROWS).for_each(|row| to[row] = from[row]);
+    } else {
+        to.copy_from_slice(from);
+    }
+}
+
+/// Returns block `index` of `0..len`, of `size` each but the last one.
+fn block_of(len: usize, size: usize, index: usize) -> Range<usize> {
+    index * size..len.min((index + 1) * size)
+}
+
+/// Returns the part `index` of `count` parts of `0..len`, as equal as can be.
+fn part(len: usize, count: usize, index: usize) -> Range<usize> {
+    let (size, longer) = (len / count, len % count);
+    let first = index * size + index.min(longer);
+    first..first + size + usize::from(index < longer)
+}
+
+thread_local! {
+    /// The packed rows of a product that this thread shares with others.
+    static SHARED_ROWS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    /// The buffers of this thread's tasks.
+    static SCRATCH: Cell<Scratch> = const { Cell::new(Scratch::new()) };
+}
+
+/// Packed operands of a task, and its sums.
+struct Scratch {
+    rows: Vec<Line>,
+    panels: Vec<Line>,
+    sums: Vec<f32>,
+    wide: Vec<f32>,
+}
+
+impl Scratch {
+    const fn new() -> Self {
+        Self { rows: Vec::new(), panels: Vec::new(), sums: Vec::new(), wide: Vec::new() }
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Some rows of a product and some panels.
+struct Task<'a, W> {
+    of: &'a Product<'a>,
+    rows: Range<usize>,
+    /// The rows, packed by [`Product::pack_rows`]; `None` if they are not packed.
+    packed: Option<*const f32>,
+    panels: Range<usize>,
+    weights: PhantomData<W>,
+}
+
+impl<W: Stored> Task<'_, W> {
+    /// # Safety
+    /// As [`Product::run`], and no other thread may write to the task's outputs.
+    unsafe fn run<V: Vector>(&self, scratch: &mut Scratch) {
+        let inputs = self.of.left.cols;
+        let blocks = inputs.div_ceil(V::INPUTS).max(1);
+        let cols = self.panels.start * PANEL..self.of.right.cols.min(self.panels.end * PANEL);
+        // SAFETY: the task's outputs are inside those of the product.
+        let out = unsafe { self.of.out.at(self.rows.start, cols.start) };
+        let mut sums = out;
+        if self.of.accumulate && blocks > 1 {
+            scratch.sums.resize(self.rows.len() * cols.len(), 0.0);
+            // SAFETY: a slice is not at address 0.
+            let first = unsafe { NonNull::new_unchecked(scratch.sums.as_mut_ptr()) };
+            sums = Place { first, stride: cols.len() };
+        }
+        for block in 0..blocks {
+            let is_last = block + 1 == blocks;
+            let places = Places {
+                sums: (block > 0).then_some(sums),
+                added: (is_last && self.of.accumulate).then_some(out),
+                to: if is_last { out } else { sums },
+            };
+            // SAFETY: what the caller promised.
+            unsafe { self.add_block::<V>(part(inputs, blocks, block), places, scratch) };
+        }
+    }
+
+    /// Multiplies all rows and panels over some inputs.
+    ///
+    /// # Safety
+    /// As [`Task::run`].
+    unsafe fn add_block<V: Vector>(&self, inputs: Range<usize>, places: Places, scratch: &mut Scratch) {
+        let (num_rows, num_cols) = (self.rows.len(), self.of.right.cols);
+        let tiles = num_rows.div_ceil(V::ROWS);
+        let rows = self.rows_of(inputs.start);
+        let (mut panel, mut window) = (self.panels.start, self.panels.start..self.panels.start);
+        while panel < self.panels.end {
+            if self.of.panels.is_none() && panel == window.end {
+                window = panel..self.panels.end.min(panel + WINDOW);
+                pack(self.of.right, window.clone(), inputs.clone(), scratch);
+            }
+            let most = if tiles == 1 { V::panels(num_rows) } else { 1 };
+            let is_whole = panel + most
+                <= if self.of.panels.is_some() { self.panels.end } else { window.end }
+                && (panel + most) * PANEL <= num_cols;
+            let count = if is_whole { most } else { 1 };
+            let (first, panel_items) = match self.of.panels {
+                Some(packed) => {
+                    (packed.panel::<W>(panel).wrapping_add(inputs.start * W::ITEMS), packed.inputs * W::ITEMS)
+                }
+                None => {
+                    let items = inputs.len() * PANEL;
+                    (scratch.panels.as_ptr().cast::<W>().wrapping_add((panel - window.start) * items), items)
+                }
+            };
+            let (col, width) = ((panel - self.panels.start) * PANEL, PANEL.min(num_cols - panel * PANEL));
+            for index in 0..tiles {
+                let tile = part(num_rows, tiles, index);
+                let ahead = if tiles == 1 { AHEAD } else { NEAR };
+                // The tiles of a panel prefetch the next one, a share each.
+                let share =
+                    (W::ITEMS * size_of::<W>()).div_ceil(tiles) * usize::from(self.of.panels.is_some());
+                let next = first.wrapping_add(panel_items).wrapping_byte_add(index * share * inputs.len());
+                let operands = Operands {
+                    rows: rows.first.wrapping_add(tile.start * inputs.len()),
+                    row_step: rows.row_step,
+                    panel: first,
+                    panel_items,
+                    inputs: inputs.len(),
+                    sums: None,
+                    added: None,
+                    to: places.to,
+                    ahead,
+                    next: (next, share),
+                };
+                // SAFETY: the rows and panels hold `inputs`; the places are those of the tile, or the corner's.
+                unsafe {
+                    let places = places.at(tile.start, col);
+                    if width == PANEL {
+                        V::tile(tile.len(), count, &places.put(&operands));
+                    } else {
+                        corner::<V, W>(tile.len(), width, places, &operands);
+                    }
+                }
+            }
+            panel += count;
+        }
+    }
+
+    /// Returns where the rows begin at an input.
+    fn rows_of(&self, input: usize) -> Rows {
+        let left = self.of.left;
+        match (self.packed, left.data) {
+            (Some(packed), _) => {
+                let blocks_before = input * self.rows.len();
+                Rows { first: packed.wrapping_add(blocks_before), row_step: None }
+            }
+            (None, Floats::F32(data)) => {
+                let first = data.as_ptr().wrapping_add(self.rows.start * left.row_stride + input);
+                Rows { first, row_step: Some(left.row_stride) }
+            }
+            (None, Floats::Bf16(_)) => unreachable!("rows are in single precision"),
+        }
+    }
+}
+
+/// Returns the floats of lines.
+fn floats_of(lines: &mut [Line]) -> &mut [f32] {
+    // SAFETY: a line is `LINE` floats without padding.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * LINE) }
+}
+
+/// Packs some inputs of panels of an unpacked weight, each as `[input][PANEL]`.
+fn pack(right: MatRef<'_>, panels: Range<usize>, inputs: Range<usize>, scratch: &mut Scratch) {
+    let (cols, floats) = (panels.start * PANEL..right.cols.min(panels.end * PANEL), inputs.len() * PANEL);
+    resize(&mut scratch.panels, panels.len() * floats);
+    let to = &mut floats_of(&mut scratch.panels)[..panels.len() * floats];
+    if inputs.is_empty() {
+        return;
+    }
+    if right.col_stride == 1 {
+        // All panels take their part of a row in turn, so that it is read as a whole.
+        for (input, at) in (0..).step_by(PANEL).zip(inputs.map(|input| input * right.row_stride)) {
+            if let Floats::F32(data) = right.data {
+                fetch(data, at + TURN * right.row_stride + cols.start, cols.len());
+            }
+            for (panel, col) in (0..).step_by(floats).zip(cols.clone().step_by(PANEL)) {
+                let end = cols.end.min(col + PANEL);
+                widen(right.data.slice(at + col..at + end), &mut to[panel + input..][..end - col]);
+            }
+        }
+        return;
+    }
+    for (to, col) in to.chunks_exact_mut(floats).zip(cols.clone().step_by(PANEL)) {
+        let end = cols.end.min(col + PANEL);
+        let of_col = |col: usize| col * right.col_stride + inputs.start..col * right.col_stride + inputs.end;
+        match right.data {
+            Floats::F32(data) => {
+                let from = &data[of_col(col).start..of_col(end - 1).end];
+                transpose(from, right.col_stride, inputs.len(), to, PANEL);
+            }
+            data @ Floats::Bf16(_) => {
+                scratch.wide.resize((end - col) * inputs.len(), 0.0);
+                for (col, wide) in (col..end).zip(scratch.wide.chunks_exact_mut(inputs.len())) {
+                    widen(data.slice(of_col(col)), wide);
+                }
+                transpose(&scratch.wide, inputs.len(), inputs.len(), to, PANEL);
+            }
+        }
+    }
+}
+
+/// Copies numbers in single precision.
+fn widen(from: Floats<'_>, to: &mut [f32]) {
+    match from {
+        // A known number of floats needs no call.
+        Floats::F32(from) if from.len() == PANEL => to[..PANEL].copy_from_slice(&from[..PANEL]),
+        Floats::F32(from) => to.copy_from_slice(from),
+        Floats::Bf16(from) => {
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = f32::from_bits(u32::from(from.to_bits()) << 16);
+            }
+        }
+    }
+}
+
+/// The rows of a task from an input on.
+#[derive(Clone, Copy)]
+struct Rows {
+    first: *const f32,
+    row_step: Option<usize>,
+}
+
+/// The places of sums: before, to be added, and after.
+#[derive(Clone, Copy)]
+struct Places {
+    sums: Option<Place>,
+    added: Option<Place>,
+    to: Place,
+}
+
+impl Places {
+    /// Returns the places from this row and column on.
+    ///
+    /// # Safety
+    /// They must be inside the memory.
+    unsafe fn at(self, row: usize, col: usize) -> Self {
+        // SAFETY: what the caller promised.
+        let at = |place: Place| unsafe { place.at(row, col) };
+        Self { sums: self.sums.map(at), added: self.added.map(at), to: at(self.to) }
+    }
+
+    const fn put<W: Copy>(self, operands: &Operands<W>) -> Operands<W> {
+        Operands { sums: self.sums, added: self.added, to: self.to, ..*operands }
+    }
+}
+
+/// Computes a tile of which only `width` outputs exist, by whole rows of a panel of its own.
+///
+/// # Safety
+/// As [`Vector::tile`], for `width` outputs.
+unsafe fn corner<V: Vector, W: Stored>(rows: usize, width: usize, places: Places, operands: &Operands<W>) {
+    const ROWS_MAX: usize = 12;
+    let copy = |from: Option<Place>, to: &mut [f32]| {
+        let Some(from) = from else { return };
+        for row in 0..rows {
+            for col in 0..width {
+                // SAFETY: what the caller promised.
+                to[row * PANEL + col] = unsafe { *from.at(row, col).first.as_ptr() };
+            }
+        }
+    };
+    let (mut sums, mut added) = ([0.0_f32; ROWS_MAX * PANEL], [0.0_f32; ROWS_MAX * PANEL]);
+    copy(places.sums, &mut sums);
+    copy(places.added, &mut added);
+    let place = |of: &mut [f32]| {
+        // SAFETY: a slice is not at address 0.
+        Place { first: unsafe { NonNull::new_unchecked(of.as_mut_ptr()) }, stride: PANEL }
+    };
+    let own = place(&mut sums);
+    let whole =
+        Places { sums: places.sums.map(|_| own), added: places.added.map(|_| place(&mut added)), to: own };
+    // SAFETY: what the caller promised; the places have whole rows.
+    unsafe { V::tile(rows, 1, &whole.put(operands)) };
+    for row in 0..rows {
+        for col in 0..width {
+            // SAFETY: what the caller promised.
+            unsafe { *places.to.at(row, col).first.as_ptr() = sums[row * PANEL + col] };
+        }
+    }
+}

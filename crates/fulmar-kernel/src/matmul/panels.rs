@@ -1,0 +1,130 @@
+//! Weights packed for products: panels of 32 outputs, in which the 32 weights of an input are adjacent.
+
+use half::bf16;
+
+use super::tile::{PANEL, Pair, Stored};
+use super::transpose::transpose;
+use crate::floats::{Floats, bf16_to_f32};
+use crate::parallel::for_tasks;
+
+/// A cache line, to which panels are aligned.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Line([f32; LINE]);
+
+/// Floats in a cache line.
+pub(super) const LINE: usize = 16;
+
+/// Resizes lines to hold `floats`.
+pub(super) fn resize(lines: &mut Vec<Line>, floats: usize) {
+    lines.resize(floats.div_ceil(LINE), Line([0.0; LINE]));
+}
+
+/// A weight `[outputs, inputs]` in panels of 32 outputs, `[panel][input][32]`, for [`MatRef::packed`]. The last panel
+/// is filled up with zeros. bfloat16 stays bfloat16: a word holds outputs j and j + 16 of its panel.
+///
+/// Takes the memory of the weight once more.
+///
+/// # Examples
+/// ```
+/// use fulmar_kernel::{MatRef, Panels, matmul};
+/// let weight = [1.0, 2.0, 3.0, 4.0]; // two outputs of two inputs
+/// let panels = Panels::of(weight.as_slice().into(), 2, 2);
+/// let mut out = [0.0; 2];
+/// let right = MatRef::new(&weight, 2, 2).packed(&panels).transposed();
+/// matmul(&mut out, MatRef::new(&[1.0, 10.0], 1, 2), right, false);
+/// assert_eq!(out, [21.0, 43.0]);
+/// ```
+///
+/// [`MatRef::packed`]: crate::MatRef::packed
+#[derive(Debug, Clone, Default)]
+pub struct Panels {
+    lines: Vec<Line>,
+    pub(super) outputs: usize,
+    pub(super) inputs: usize,
+    pub(super) is_bf16: bool,
+}
+
+impl Panels {
+    /// Packs a weight `[outputs, inputs]`.
+    ///
+    /// # Panics
+    /// If `weight` does not hold `outputs * inputs` numbers.
+    #[must_use]
+    pub fn of(weight: Floats<'_>, outputs: usize, inputs: usize) -> Self {
+        let mut panels = Self::default();
+        panels.pack(weight, outputs, inputs);
+        panels
+    }
+
+    /// Packs another weight in the same memory.
+    ///
+    /// # Panics
+    /// If `weight` does not hold `outputs * inputs` numbers.
+    pub fn pack(&mut self, weight: Floats<'_>, outputs: usize, inputs: usize) {
+        assert_eq!(weight.len(), outputs * inputs, "weight must hold {outputs} x {inputs} numbers");
+        (self.outputs, self.inputs) = (outputs, inputs);
+        self.is_bf16 = matches!(weight, Floats::Bf16(_));
+        let count = outputs.div_ceil(PANEL);
+        let floats = self.panel_floats();
+        resize(&mut self.lines, count * floats);
+        let first = Address(self.lines.as_mut_ptr().cast());
+        for_tasks(count, 1, |panel| {
+            let rows = panel * PANEL..outputs.min((panel + 1) * PANEL);
+            // SAFETY: each task writes its own panel, which is inside the lines.
+            let to = unsafe { std::slice::from_raw_parts_mut(first.get().add(panel * floats), floats) };
+            match weight.slice(rows.start * inputs..rows.end * inputs) {
+                Floats::F32(weight) => pack_panel(weight, inputs, to),
+                Floats::Bf16(weight) => pack_pairs(weight, inputs, to),
+            }
+        });
+    }
+
+    /// Returns the first input of a panel.
+    pub(super) fn panel<W: Stored>(&self, panel: usize) -> *const W {
+        debug_assert_eq!(W::ITEMS == Pair::ITEMS, self.is_bf16, "the type of the weights");
+        self.lines[panel * self.panel_floats() / LINE..].as_ptr().cast()
+    }
+
+    /// Returns the size of a panel, a whole number of lines.
+    const fn panel_floats(&self) -> usize {
+        self.inputs * if self.is_bf16 { Pair::ITEMS } else { PANEL }
+    }
+}
+
+/// An address that several threads share.
+#[derive(Clone, Copy)]
+struct Address(*mut f32);
+
+// SAFETY: each thread writes to places of its own.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+impl Address {
+    const fn get(self) -> *mut f32 {
+        self.0
+    }
+}
+
+/// Writes rows of `inputs` weights, at most [`PANEL`], as `[input][PANEL]`.
+fn pack_panel(rows: &[f32], inputs: usize, to: &mut [f32]) {
+    if rows.len() < PANEL * inputs {
+        to.fill(0.0);
+    }
+    transpose(rows, inputs, inputs, to, PANEL);
+}
+
+/// Writes rows as [`pack_panel`] does, in pairs of bfloat16.
+fn pack_pairs(rows: &[bf16], inputs: usize, to: &mut [f32]) {
+    let mut wide = vec![0.0; rows.len()];
+    bf16_to_f32(rows, &mut wide);
+    let mut panel = vec![0.0; inputs * PANEL];
+    pack_panel(&wide, inputs, &mut panel);
+    for (to, panel) in to.chunks_exact_mut(Pair::ITEMS).zip(panel.chunks_exact(PANEL)) {
+        let (lower, upper) = panel.split_at(Pair::ITEMS);
+        for ((to, lower), upper) in to.iter_mut().zip(lower).zip(upper) {
+            *to = f32::from_bits(lower.to_bits() >> 16 | upper.to_bits());
+        }
+    }
+}
