@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fulmar::core::ErrorKind;
 use fulmar::tokenizer::{CharTokenizer, DecodeStream, HfFiles, HfTokenizer, TiktokenTokenizer, Tokenizer};
 
 const TEXTS: [&str; 4] =
@@ -35,7 +36,9 @@ fn check(tokenizer: &Arc<dyn Tokenizer>, text: &str) {
             last = *start;
         }
         let decoded = tokenizer.decode(&encoding.ids, false);
-        assert!(decoded.is_ok(), "ids that were given decode: {decoded:?}");
+        // The library panics where a decoder strips more than there is, which is refused as a corrupt file.
+        let is_refused = decoded.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt);
+        assert!(decoded.is_ok() || is_refused, "ids that were given decode: {decoded:?}");
         let mut stream = DecodeStream::new(Arc::clone(tokenizer), false);
         // A decoder that takes back what it gave is refused, which is an answer too.
         let pieces: Result<String, _> = encoding.ids.iter().map(|&id| stream.push(id)).collect();
