@@ -332,7 +332,7 @@ impl Engine {
     }
 
     /// Runs up to `count` steps, each one token for every running sequence, and returns the number of
-    /// unfinished requests.
+    /// unfinished requests. Packs the decoder's weights if they changed, which takes their memory once more.
     ///
     /// # Errors
     /// `ShapeMismatch` if the shape of `decoder` differs from the engine's; `Incompatible` if it has no

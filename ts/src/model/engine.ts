@@ -168,8 +168,9 @@ const PARAM_KEYS = [
  *
  * The drawn tokens depend on the prompt, the seed, the options and the weights alone: not on what else runs, to the bit. Steps run on worker
  * threads (in WebAssembly: on the calling thread, with the event loop free between them). The decoder stays the caller's to
- * dispose, and may be trained in between: see {@link EngineOptions.onWeightChange}. Holds native memory: dispose it, or declare
- * it with `using`.
+ * dispose, and may be trained in between: see {@link EngineOptions.onWeightChange}. The first step packs the decoder's weights,
+ * which then take their memory twice, and so does the first one after each change of them. Holds native memory: dispose it, or
+ * declare it with `using`.
  *
  * @example
  * ```ts
