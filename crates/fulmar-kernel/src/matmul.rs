@@ -55,7 +55,7 @@ impl<'a> MatRef<'a> {
     /// If `panels` is of another shape.
     #[must_use]
     pub fn packed(mut self, panels: &'a Panels) -> Self {
-        assert_eq!((panels.outputs, panels.inputs), (self.rows, self.cols), "panels must be of this weight");
+        assert_eq!(panels.shape(), [self.rows, self.cols], "panels must be of this weight");
         self.panels = Some(panels);
         self
     }
@@ -295,13 +295,14 @@ mod tests {
             (97, 40, 130),
             (200, 650, 40),
             (4, 0, 5),
+            (9, 0, 5),
         ] {
             let (a, b, before) = (random(1, rows * inner), random(2, inner * cols), random(3, rows * cols));
             let chain = |row: usize, col: usize| {
                 (0..inner).fold(0.0_f32, |sum, k| a[row * inner + k].mul_add(b[col * inner + k], sum))
             };
             let (left, weight) = (MatRef::new(&a, rows, inner), MatRef::new(&b, cols, inner));
-            let panels = Panels::of(b[..].into(), cols, inner);
+            let panels = Panels::of(b[..].into(), cols, inner).unwrap();
             for (lanes, accumulate) in
                 ["avx512", "avx2", "neon"].into_iter().flat_map(|lanes| [(lanes, false), (lanes, true)])
             {
@@ -331,8 +332,8 @@ mod tests {
             let mut halves = vec![bf16::ZERO; wide.len()];
             f32_to_bf16(&wide, &mut halves);
             for data in [Floats::from(&wide[..]), Floats::from(&halves[..])] {
-                let mut panels = Panels::of(random(3, 7 * 900)[..].into(), 7, 900);
-                panels.pack(data, cols, inner);
+                let mut panels = Panels::of(random(3, 7 * 900)[..].into(), 7, 900).unwrap();
+                panels.pack(data, cols, inner).unwrap();
                 let (left, weight) = (MatRef::new(&a, rows, inner), MatRef::of(data, cols, inner));
                 let (mut packed, mut unpacked) = (vec![0.0; rows * cols], vec![0.0; rows * cols]);
                 matmul(&mut packed, left, weight.packed(&panels).transposed(), false);

@@ -14,7 +14,7 @@ use fulmar_compute::{Compute, Floats, MatRef, Memory, RopeTable};
 
 use crate::config::DecoderConfig;
 use crate::lora::LayerLora;
-use crate::panels::{PanelsByStart, matrix};
+use crate::panels::PanelsByStart;
 use crate::parameters::{LayerRanges, Linear, ScalarRanges};
 
 /// The activations of one layer for N rows that its backward pass needs.
@@ -114,7 +114,9 @@ impl Layer<'_> {
 
     /// Returns the weight of a projection, `[outputs, inputs]`.
     fn weight(&self, linear: &Linear) -> MatRef<'_> {
-        matrix((self.weights, self.panels), &linear.weight, linear.outputs, linear.inputs)
+        let weight = MatRef::of(self.weights.slice(linear.weight.clone()), linear.outputs, linear.inputs);
+        let panels = self.panels.and_then(|panels| panels.get(&linear.weight.start));
+        panels.map_or(weight, |panels| weight.packed(panels))
     }
 
     /// Computes `out = input * weight^T`, plus the adapter's term.

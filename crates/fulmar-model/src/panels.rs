@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use fulmar_compute::{Floats, MatRef, Panels};
+use fulmar_compute::{Floats, Panels};
 
 use crate::parameters::{LayerRanges, Layout};
 
@@ -28,13 +28,15 @@ impl PanelCache {
         self.ready.get()
     }
 
-    /// Packs `weights`, if they are not.
+    /// Packs `weights`, if they are not. Those for which there is no memory are packed in each pass.
     pub(crate) fn pack(&self, layout: &Layout, weights: Floats<'_>) {
         self.ready.get_or_init(|| {
             let mut packed = std::mem::take(&mut *self.stale.lock().unwrap_or_else(PoisonError::into_inner));
             for (range, inputs) in layout.matrices() {
                 let panels = packed.entry(range.start).or_default();
-                panels.pack(weights.slice(range.clone()), range.len() / inputs, inputs);
+                if panels.pack(weights.slice(range.clone()), range.len() / inputs, inputs).is_err() {
+                    packed.remove(&range.start);
+                }
             }
             packed
         });
@@ -62,15 +64,4 @@ impl Layout {
         let head = self.head.iter().map(|head| (head, self.final_norm.len()));
         linears.map(|linear| (&linear.weight, linear.inputs)).chain(head)
     }
-}
-
-/// Returns the weight `[outputs, inputs]` at `range`, with its panels if there are any.
-pub(crate) fn matrix<'a>(
-    (weights, panels): (Floats<'a>, Option<&'a PanelsByStart>),
-    range: &Range<usize>,
-    outputs: usize,
-    inputs: usize,
-) -> MatRef<'a> {
-    let weight = MatRef::of(weights.slice(range.clone()), outputs, inputs);
-    panels.and_then(|all| all.get(&range.start)).map_or(weight, |panels| weight.packed(panels))
 }

@@ -191,7 +191,8 @@ pub fn logits_loss<R>(
 pub struct LinearHead<'a> {
     /// `[V, width]`
     pub weight: Floats<'a>,
-    /// The weight in panels, which makes passes over few rows faster.
+    /// The weight in panels of its shape and dtype, which makes passes over few rows faster; `None` packs it in
+    /// each pass. Other weights than `weight` would give their own logits.
     pub panels: Option<&'a Panels>,
     /// `[V]`
     pub bias: Option<Floats<'a>>,
@@ -291,8 +292,8 @@ impl LinearHead<'_> {
     /// logits at once, but at least one row.
     ///
     /// # Errors
-    /// The errors of `visit`; `ShapeMismatch` for hidden states, weights or a bias of another length;
-    /// `OutOfRange` for a temperature that is not finite and above 0; `Empty` without weights.
+    /// The errors of `visit`; `ShapeMismatch` for hidden states, weights, panels or a bias of another
+    /// length; `OutOfRange` for a temperature that is not finite and above 0; `Empty` without weights.
     ///
     /// # Examples
     /// ```
@@ -387,6 +388,14 @@ impl LinearHead<'_> {
         check_len("hidden", hidden.len(), "a multiple of the width, the nearest", num_rows * self.width)?;
         if let Some(bias) = self.bias {
             check_len("bias", bias.len(), "V", vocab)?;
+        }
+        if let Some(panels) = self.panels.filter(|panels| panels.shape() != [vocab, self.width]) {
+            let [rows, width] = panels.shape();
+            let detail = format!(
+                "panels must have the shape of weight, [{vocab}, {}]: got [{rows}, {width}]",
+                self.width
+            );
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
         Ok(vocab)
     }

@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 
 use super::MatRef;
 use super::panels::{LINE, Line, Panels, resize};
-use super::tile::{self, Operands, PANEL, Pair, Place, Stored, Vector};
+use super::tile::{self, Operands, PANEL, Pair, Place, Places, Stored, Vector};
 use super::transpose::transpose;
 use crate::floats::Floats;
 use crate::lanes::prefetch;
@@ -82,13 +82,15 @@ impl<'a> Product<'a> {
     /// If `out` has another shape.
     pub(super) fn of(out: &'a mut [f32], left: MatRef<'a>, right: MatRef<'a>, accumulate: bool) -> Self {
         assert_eq!(out.len(), left.rows * right.cols, "out must hold left.rows x right.cols floats");
-        let is_of = |panels: &&Panels| (panels.inputs, panels.outputs) == (right.rows, right.cols);
+        let is_of = |panels: &&Panels| panels.shape() == [right.cols, right.rows];
         let panels = right.panels.filter(|_| right.row_stride == 1).filter(is_of);
         // SAFETY: a slice is not at address 0.
         let first = unsafe { NonNull::new_unchecked(out.as_mut_ptr()) };
         Self { out: Place { first, stride: right.cols }, accumulate, left, right, panels }
     }
 
+    /// Computes the product.
+    ///
     /// # Safety
     /// The processor must have the instructions of `V`.
     pub(super) unsafe fn run<V: Vector>(&self) {
@@ -101,6 +103,8 @@ impl<'a> Product<'a> {
         }
     }
 
+    /// Computes the product with weights that are stored, or packed, as `W`.
+    ///
     /// # Safety
     /// As [`Product::run`].
     unsafe fn run_stored<V: Vector, W: Stored>(&self) {
@@ -119,25 +123,19 @@ impl<'a> Product<'a> {
             for block in 0..row_blocks {
                 let rows = block_of(rows, block_rows, block);
                 let to = &mut floats_of(&mut shared)[rows.start * inputs..rows.end * inputs];
-                self.pack_rows::<V>(rows, to);
+                for inputs in blocks_of::<V>(inputs) {
+                    let to = &mut to[inputs.start * rows.len()..inputs.end * rows.len()];
+                    self.pack_rows::<V>(rows.clone(), inputs, to);
+                }
             }
         }
         for_tasks(row_blocks * groups, TASK_WORK / work, |task| {
             let (block, first) = (task / groups, task % groups * at_once);
             let rows = block_of(rows, block_rows, block);
-            let mut scratch = SCRATCH.take();
-            let packed = match is_shared {
-                _ if self.reads_rows() => None,
-                true => Some(shared.as_ptr().cast::<f32>().wrapping_add(rows.start * inputs)),
-                false => {
-                    resize(&mut scratch.rows, rows.len() * inputs);
-                    let to = &mut floats_of(&mut scratch.rows)[..rows.len() * inputs];
-                    self.pack_rows::<V>(rows.clone(), to);
-                    Some(scratch.rows.as_ptr().cast())
-                }
-            };
+            let shared = is_shared.then(|| shared.as_ptr().cast::<f32>().wrapping_add(rows.start * inputs));
             let panels = first..panels.min(first + at_once);
-            let task = Task::<W> { of: self, rows, packed, panels, weights: PhantomData };
+            let task = Task::<W> { of: self, rows, shared, panels, weights: PhantomData };
+            let mut scratch = SCRATCH.take();
             // SAFETY: what the caller promised, and the outputs of a task are its own.
             unsafe { task.run::<V>(&mut scratch) };
             SCRATCH.set(scratch);
@@ -150,39 +148,37 @@ impl<'a> Product<'a> {
         self.left.rows <= UNPACKED_ROWS && self.left.col_stride == 1
     }
 
-    /// Packs some rows as `[block of inputs][tile][input][row]`.
-    fn pack_rows<V: Vector>(&self, rows: Range<usize>, to: &mut [f32]) {
+    /// Returns the address of an input of a row.
+    fn row(&self, row: usize, input: usize) -> *const f32 {
+        let Floats::F32(data) = self.left.data else { unreachable!("rows are in single precision") };
+        data.as_ptr().wrapping_add(row * self.left.row_stride + input)
+    }
+
+    /// Packs some inputs of some rows as `[tile][input][row]`.
+    fn pack_rows<V: Vector>(&self, rows: Range<usize>, inputs: Range<usize>, to: &mut [f32]) {
         let left = self.left;
         let Floats::F32(data) = left.data else { unreachable!("rows are in single precision") };
-        let (num_inputs, tiles) = (left.cols, rows.len().div_ceil(V::ROWS));
-        let blocks = num_inputs.div_ceil(V::INPUTS);
-        for block in 0..blocks {
-            let inputs = part(num_inputs, blocks, block);
-            let from = &data[rows.start * left.row_stride + inputs.start * left.col_stride..];
-            let to = &mut to[inputs.start * rows.len()..inputs.end * rows.len()];
-            if left.col_stride == 1 {
-                for index in 0..tiles {
-                    let tile = part(rows.len(), tiles, index);
-                    let to = &mut to[tile.start * inputs.len()..tile.end * inputs.len()];
-                    let from = &from[tile.start * left.row_stride..]
-                        [..(tile.len() - 1) * left.row_stride + inputs.len()];
-                    transpose(from, left.row_stride, inputs.len(), to, tile.len());
-                }
-                continue;
+        let from = &data[rows.start * left.row_stride + inputs.start * left.col_stride..];
+        let tiles = rows.len().div_ceil(V::ROWS);
+        if left.col_stride == 1 {
+            for index in 0..tiles {
+                let tile = part(rows.len(), tiles, index);
+                let to = &mut to[tile.start * inputs.len()..tile.end * inputs.len()];
+                let floats = (tile.len() - 1) * left.row_stride + inputs.len();
+                let from = &from[tile.start * left.row_stride..][..floats];
+                transpose(from, left.row_stride, inputs.len(), to, tile.len());
             }
-            // Tiles take turns every few inputs, so that reads and writes both stay in a few cache lines.
-            for first in (0..inputs.len()).step_by(TURN) {
-                let later = (first + TURN..first + 2 * TURN).map(|input| input * left.col_stride);
-                later.for_each(|at| fetch(from, at, rows.len()));
-                for index in 0..tiles {
-                    let tile = part(rows.len(), tiles, index);
-                    for input in first..inputs.len().min(first + TURN) {
-                        let at = tile.start * inputs.len() + input * tile.len();
-                        copy::<V>(
-                            &from[input * left.col_stride..][tile.clone()],
-                            &mut to[at..][..tile.len()],
-                        );
-                    }
+            return;
+        }
+        // Tiles take turns every few inputs, so that reads and writes both stay in a few cache lines.
+        for first in (0..inputs.len()).step_by(TURN) {
+            let later = (first + TURN..first + 2 * TURN).map(|input| input * left.col_stride);
+            later.for_each(|at| fetch(from, at, rows.len()));
+            for index in 0..tiles {
+                let tile = part(rows.len(), tiles, index);
+                for input in first..inputs.len().min(first + TURN) {
+                    let at = tile.start * inputs.len() + input * tile.len();
+                    to[at..][..tile.len()].copy_from_slice(&from[input * left.col_stride..][tile.clone()]);
                 }
             }
         }
@@ -197,14 +193,10 @@ fn fetch(from: &[f32], first: usize, len: usize) {
     }
 }
 
-/// Copies a few floats; the rows of a whole tile without a call.
-#[inline(always)]
-fn copy<V: Vector>(from: &[f32], to: &mut [f32]) {
-    if from.len() == V::ROWS && to.len() == V::ROWS {
-        (0..V::ROWS).for_each(|row| to[row] = from[row]);
-    } else {
-        to.copy_from_slice(from);
-    }
+/// Returns the blocks of so many inputs, at least one.
+fn blocks_of<V: Vector>(inputs: usize) -> impl DoubleEndedIterator<Item = Range<usize>> + ExactSizeIterator {
+    let blocks = inputs.div_ceil(V::INPUTS).max(1);
+    (0..blocks).map(move |block| part(inputs, blocks, block))
 }
 
 /// Returns block `index` of `0..len`, of `size` each but the last one.
@@ -250,48 +242,67 @@ impl Default for Scratch {
 struct Task<'a, W> {
     of: &'a Product<'a>,
     rows: Range<usize>,
-    /// The rows, packed by [`Product::pack_rows`]; `None` if they are not packed.
-    packed: Option<*const f32>,
+    /// The rows, packed by [`Product::pack_rows`] for all tasks.
+    shared: Option<*const f32>,
     panels: Range<usize>,
     weights: PhantomData<W>,
 }
 
 impl<W: Stored> Task<'_, W> {
+    /// Computes the task's outputs.
+    ///
     /// # Safety
     /// As [`Product::run`], and no other thread may write to the task's outputs.
     unsafe fn run<V: Vector>(&self, scratch: &mut Scratch) {
-        let inputs = self.of.left.cols;
-        let blocks = inputs.div_ceil(V::INPUTS).max(1);
+        let blocks = blocks_of::<V>(self.of.left.cols);
+        let (num_blocks, num_rows) = (blocks.len(), self.rows.len());
         let cols = self.panels.start * PANEL..self.of.right.cols.min(self.panels.end * PANEL);
         // SAFETY: the task's outputs are inside those of the product.
         let out = unsafe { self.of.out.at(self.rows.start, cols.start) };
         let mut sums = out;
-        if self.of.accumulate && blocks > 1 {
-            scratch.sums.resize(self.rows.len() * cols.len(), 0.0);
+        if self.of.accumulate && num_blocks > 1 {
+            scratch.sums.resize(num_rows * cols.len(), 0.0);
             // SAFETY: a slice is not at address 0.
             let first = unsafe { NonNull::new_unchecked(scratch.sums.as_mut_ptr()) };
             sums = Place { first, stride: cols.len() };
         }
-        for block in 0..blocks {
-            let is_last = block + 1 == blocks;
+        for (block, inputs) in blocks.enumerate() {
+            let is_last = block + 1 == num_blocks;
             let places = Places {
                 sums: (block > 0).then_some(sums),
                 added: (is_last && self.of.accumulate).then_some(out),
                 to: if is_last { out } else { sums },
             };
+            let rows = match self.shared {
+                Some(packed) => (packed.wrapping_add(inputs.start * num_rows), None),
+                None if self.of.reads_rows() => {
+                    (self.of.row(self.rows.start, inputs.start), Some(self.of.left.row_stride))
+                }
+                None => {
+                    resize(&mut scratch.rows, num_rows * inputs.len());
+                    let to = &mut floats_of(&mut scratch.rows)[..num_rows * inputs.len()];
+                    self.of.pack_rows::<V>(self.rows.clone(), inputs.clone(), to);
+                    (scratch.rows.as_ptr().cast(), None)
+                }
+            };
             // SAFETY: what the caller promised.
-            unsafe { self.add_block::<V>(part(inputs, blocks, block), places, scratch) };
+            unsafe { self.add_block::<V>(rows, inputs, places, scratch) };
         }
     }
 
-    /// Multiplies all rows and panels over some inputs.
+    /// Multiplies all rows, from an address on and as far apart, with all panels over some inputs.
     ///
     /// # Safety
-    /// As [`Task::run`].
-    unsafe fn add_block<V: Vector>(&self, inputs: Range<usize>, places: Places, scratch: &mut Scratch) {
+    /// As [`Task::run`], and the rows must hold the inputs.
+    unsafe fn add_block<V: Vector>(
+        &self,
+        (first_row, row_step): (*const f32, Option<usize>),
+        inputs: Range<usize>,
+        places: Places,
+        scratch: &mut Scratch,
+    ) {
         let (num_rows, num_cols) = (self.rows.len(), self.of.right.cols);
         let tiles = num_rows.div_ceil(V::ROWS);
-        let rows = self.rows_of(inputs.start);
         let (mut panel, mut window) = (self.panels.start, self.panels.start..self.panels.start);
         while panel < self.panels.end {
             if self.of.panels.is_none() && panel == window.end {
@@ -321,44 +332,26 @@ impl<W: Stored> Task<'_, W> {
                     (W::ITEMS * size_of::<W>()).div_ceil(tiles) * usize::from(self.of.panels.is_some());
                 let next = first.wrapping_add(panel_items).wrapping_byte_add(index * share * inputs.len());
                 let operands = Operands {
-                    rows: rows.first.wrapping_add(tile.start * inputs.len()),
-                    row_step: rows.row_step,
+                    rows: first_row.wrapping_add(tile.start * inputs.len()),
+                    row_step,
                     panel: first,
                     panel_items,
                     inputs: inputs.len(),
-                    sums: None,
-                    added: None,
-                    to: places.to,
+                    // SAFETY: the tile's outputs are inside those of the task.
+                    places: unsafe { places.at(tile.start, col) },
                     ahead,
                     next: (next, share),
                 };
-                // SAFETY: the rows and panels hold `inputs`; the places are those of the tile, or the corner's.
+                // SAFETY: the rows and panels hold `inputs`, and the places are the tile's.
                 unsafe {
-                    let places = places.at(tile.start, col);
                     if width == PANEL {
-                        V::tile(tile.len(), count, &places.put(&operands));
+                        V::tile(tile.len(), count, &operands);
                     } else {
-                        corner::<V, W>(tile.len(), width, places, &operands);
+                        corner::<V, W>(tile.len(), width, &operands);
                     }
                 }
             }
             panel += count;
-        }
-    }
-
-    /// Returns where the rows begin at an input.
-    fn rows_of(&self, input: usize) -> Rows {
-        let left = self.of.left;
-        match (self.packed, left.data) {
-            (Some(packed), _) => {
-                let blocks_before = input * self.rows.len();
-                Rows { first: packed.wrapping_add(blocks_before), row_step: None }
-            }
-            (None, Floats::F32(data)) => {
-                let first = data.as_ptr().wrapping_add(self.rows.start * left.row_stride + input);
-                Rows { first, row_step: Some(left.row_stride) }
-            }
-            (None, Floats::Bf16(_)) => unreachable!("rows are in single precision"),
         }
     }
 }
@@ -385,7 +378,7 @@ fn pack(right: MatRef<'_>, panels: Range<usize>, inputs: Range<usize>, scratch: 
             }
             for (panel, col) in (0..).step_by(floats).zip(cols.clone().step_by(PANEL)) {
                 let end = cols.end.min(col + PANEL);
-                widen(right.data.slice(at + col..at + end), &mut to[panel + input..][..end - col]);
+                right.data.slice(at + col..at + end).copy_to(&mut to[panel + input..][..end - col]);
             }
         }
         return;
@@ -401,7 +394,7 @@ fn pack(right: MatRef<'_>, panels: Range<usize>, inputs: Range<usize>, scratch: 
             data @ Floats::Bf16(_) => {
                 scratch.wide.resize((end - col) * inputs.len(), 0.0);
                 for (col, wide) in (col..end).zip(scratch.wide.chunks_exact_mut(inputs.len())) {
-                    widen(data.slice(of_col(col)), wide);
+                    data.slice(of_col(col)).copy_to(wide);
                 }
                 transpose(&scratch.wide, inputs.len(), inputs.len(), to, PANEL);
             }
@@ -409,56 +402,12 @@ fn pack(right: MatRef<'_>, panels: Range<usize>, inputs: Range<usize>, scratch: 
     }
 }
 
-/// Copies numbers in single precision.
-fn widen(from: Floats<'_>, to: &mut [f32]) {
-    match from {
-        // A known number of floats needs no call.
-        Floats::F32(from) if from.len() == PANEL => to[..PANEL].copy_from_slice(&from[..PANEL]),
-        Floats::F32(from) => to.copy_from_slice(from),
-        Floats::Bf16(from) => {
-            for (to, from) in to.iter_mut().zip(from) {
-                *to = f32::from_bits(u32::from(from.to_bits()) << 16);
-            }
-        }
-    }
-}
-
-/// The rows of a task from an input on.
-#[derive(Clone, Copy)]
-struct Rows {
-    first: *const f32,
-    row_step: Option<usize>,
-}
-
-/// The places of sums: before, to be added, and after.
-#[derive(Clone, Copy)]
-struct Places {
-    sums: Option<Place>,
-    added: Option<Place>,
-    to: Place,
-}
-
-impl Places {
-    /// Returns the places from this row and column on.
-    ///
-    /// # Safety
-    /// They must be inside the memory.
-    unsafe fn at(self, row: usize, col: usize) -> Self {
-        // SAFETY: what the caller promised.
-        let at = |place: Place| unsafe { place.at(row, col) };
-        Self { sums: self.sums.map(at), added: self.added.map(at), to: at(self.to) }
-    }
-
-    const fn put<W: Copy>(self, operands: &Operands<W>) -> Operands<W> {
-        Operands { sums: self.sums, added: self.added, to: self.to, ..*operands }
-    }
-}
-
 /// Computes a tile of which only `width` outputs exist, by whole rows of a panel of its own.
 ///
 /// # Safety
 /// As [`Vector::tile`], for `width` outputs.
-unsafe fn corner<V: Vector, W: Stored>(rows: usize, width: usize, places: Places, operands: &Operands<W>) {
+unsafe fn corner<V: Vector, W: Stored>(rows: usize, width: usize, operands: &Operands<W>) {
+    let places = operands.places;
     const ROWS_MAX: usize = 12;
     let copy = |from: Option<Place>, to: &mut [f32]| {
         let Some(from) = from else { return };
@@ -480,7 +429,7 @@ unsafe fn corner<V: Vector, W: Stored>(rows: usize, width: usize, places: Places
     let whole =
         Places { sums: places.sums.map(|_| own), added: places.added.map(|_| place(&mut added)), to: own };
     // SAFETY: what the caller promised; the places have whole rows.
-    unsafe { V::tile(rows, 1, &whole.put(operands)) };
+    unsafe { V::tile(rows, 1, &Operands { places: whole, ..*operands }) };
     for row in 0..rows {
         for col in 0..width {
             // SAFETY: what the caller promised.

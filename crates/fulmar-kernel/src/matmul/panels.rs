@@ -1,5 +1,7 @@
 //! Weights packed for products: panels of 32 outputs, in which the 32 weights of an input are adjacent.
 
+use std::collections::TryReserveError;
+
 use half::bf16;
 
 use super::tile::{PANEL, Pair, Stored};
@@ -17,23 +19,26 @@ pub(super) const LINE: usize = 16;
 
 /// Resizes lines to hold `floats`.
 pub(super) fn resize(lines: &mut Vec<Line>, floats: usize) {
-    lines.resize(floats.div_ceil(LINE), Line([0.0; LINE]));
+    lines.resize(floats.div_ceil(LINE), ZEROS);
 }
+
+const ZEROS: Line = Line([0.0; LINE]);
 
 /// A weight `[outputs, inputs]` in panels of 32 outputs, `[panel][input][32]`, for [`MatRef::packed`]. The last panel
 /// is filled up with zeros. bfloat16 stays bfloat16: a word holds outputs j and j + 16 of its panel.
 ///
-/// Takes the memory of the weight once more.
+/// Takes the memory of the weight once more, and one pass over it to pack.
 ///
 /// # Examples
 /// ```
 /// use fulmar_kernel::{MatRef, Panels, matmul};
 /// let weight = [1.0, 2.0, 3.0, 4.0]; // two outputs of two inputs
-/// let panels = Panels::of(weight.as_slice().into(), 2, 2);
+/// let panels = Panels::of(weight.as_slice().into(), 2, 2)?;
 /// let mut out = [0.0; 2];
 /// let right = MatRef::new(&weight, 2, 2).packed(&panels).transposed();
 /// matmul(&mut out, MatRef::new(&[1.0, 10.0], 1, 2), right, false);
-/// assert_eq!(out, [21.0, 43.0]);
+/// assert_eq!((out, panels.shape()), ([21.0, 43.0], [2, 2]));
+/// # Ok::<(), std::collections::TryReserveError>(())
 /// ```
 ///
 /// [`MatRef::packed`]: crate::MatRef::packed
@@ -48,26 +53,41 @@ pub struct Panels {
 impl Panels {
     /// Packs a weight `[outputs, inputs]`.
     ///
+    /// # Errors
+    /// If there is no memory for it.
+    ///
     /// # Panics
     /// If `weight` does not hold `outputs * inputs` numbers.
-    #[must_use]
-    pub fn of(weight: Floats<'_>, outputs: usize, inputs: usize) -> Self {
+    pub fn of(weight: Floats<'_>, outputs: usize, inputs: usize) -> Result<Self, TryReserveError> {
         let mut panels = Self::default();
-        panels.pack(weight, outputs, inputs);
-        panels
+        panels.pack(weight, outputs, inputs)?;
+        Ok(panels)
+    }
+
+    /// Returns the number of outputs and of inputs.
+    #[must_use]
+    pub const fn shape(&self) -> [usize; 2] {
+        [self.outputs, self.inputs]
     }
 
     /// Packs another weight in the same memory.
     ///
+    /// # Errors
+    /// If there is no memory for it; the panels are then empty.
+    ///
     /// # Panics
     /// If `weight` does not hold `outputs * inputs` numbers.
-    pub fn pack(&mut self, weight: Floats<'_>, outputs: usize, inputs: usize) {
+    pub fn pack(&mut self, weight: Floats<'_>, outputs: usize, inputs: usize) -> Result<(), TryReserveError> {
         assert_eq!(weight.len(), outputs * inputs, "weight must hold {outputs} x {inputs} numbers");
+        let mut lines = std::mem::take(self).lines;
         (self.outputs, self.inputs) = (outputs, inputs);
         self.is_bf16 = matches!(weight, Floats::Bf16(_));
         let count = outputs.div_ceil(PANEL);
         let floats = self.panel_floats();
-        resize(&mut self.lines, count * floats);
+        lines.clear();
+        lines.try_reserve_exact((count * floats).div_ceil(LINE)).inspect_err(|_| *self = Self::default())?;
+        resize(&mut lines, count * floats);
+        self.lines = lines;
         let first = Address(self.lines.as_mut_ptr().cast());
         for_tasks(count, 1, |panel| {
             let rows = panel * PANEL..outputs.min((panel + 1) * PANEL);
@@ -78,6 +98,7 @@ impl Panels {
                 Floats::Bf16(weight) => pack_pairs(weight, inputs, to),
             }
         });
+        Ok(())
     }
 
     /// Returns the first input of a panel.

@@ -71,6 +71,28 @@ impl Place {
     }
 }
 
+/// The places of sums.
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    /// Sums over the inputs before; `None` for zeros.
+    pub sums: Option<Place>,
+    /// Numbers to be added to the sums at the end.
+    pub added: Option<Place>,
+    pub to: Place,
+}
+
+impl Places {
+    /// Returns the places from this row and column on.
+    ///
+    /// # Safety
+    /// They must be inside the memory.
+    pub(super) unsafe fn at(self, row: usize, col: usize) -> Self {
+        // SAFETY: what the caller promised.
+        let at = |place: Place| unsafe { place.at(row, col) };
+        Self { sums: self.sums.map(at), added: self.added.map(at), to: at(self.to) }
+    }
+}
+
 /// The operands of a tile.
 #[derive(Clone, Copy)]
 pub(super) struct Operands<W> {
@@ -82,11 +104,7 @@ pub(super) struct Operands<W> {
     pub panel: *const W,
     pub panel_items: usize,
     pub inputs: usize,
-    /// Sums over the inputs before; `None` for zeros.
-    pub sums: Option<Place>,
-    /// Numbers to be added to the sums at the end.
-    pub added: Option<Place>,
-    pub to: Place,
+    pub places: Places,
     /// Distance in bytes at which weights are prefetched.
     pub ahead: usize,
     /// Later weights, of which so many bytes are prefetched with each input.
@@ -112,9 +130,6 @@ pub(super) trait Vector: Copy {
 
     /// # Safety
     /// The processor must have the instructions, here and below; addresses must have [`Vector::LANES`] places.
-    unsafe fn zero() -> Self;
-    /// # Safety
-    /// As above.
     unsafe fn splat(value: f32) -> Self;
     /// # Safety
     /// As above.
@@ -174,8 +189,8 @@ unsafe fn pass<V: Vector, W: Stored, const R: usize, const C: usize, const P: us
     let col = |p: usize, c: usize| p * PANEL + base + c % (C / 2) * V::LANES + c / (C / 2) * HALF;
     // SAFETY: what the caller promised; `col` is below `P` panels.
     unsafe {
-        let mut sums = [[[V::zero(); C]; P]; R];
-        if let Some(before) = of.sums {
+        let mut sums = [[[V::splat(0.0); C]; P]; R];
+        if let Some(before) = of.places.sums {
             each(
                 |r: usize, p, c, sum: &mut V| *sum = V::load(before.at(r, col(p, c)).first.as_ptr()),
                 &mut sums,
@@ -184,12 +199,12 @@ unsafe fn pass<V: Vector, W: Stored, const R: usize, const C: usize, const P: us
         let (mut rows, mut panel, mut next) = (of.rows, of.panel.add(base), of.next.0);
         for input in 0..of.inputs {
             if R > 2 && input < 2 * R {
-                ask_later(of.to.at(input / 2, input % 2 * HALF).first.as_ptr());
+                ask_later(of.places.to.at(input / 2, input % 2 * HALF).first.as_ptr());
             }
             for p in 0..P {
                 let weights = panel.add(p * of.panel_items);
                 ask(weights.wrapping_byte_add(of.ahead));
-                let mut values = [V::zero(); C];
+                let mut values = [V::splat(0.0); C];
                 for (c, value) in values.iter_mut().enumerate() {
                     *value = W::load(weights.add(c % (C / 2) * V::LANES), c >= C / 2);
                 }
@@ -205,11 +220,11 @@ unsafe fn pass<V: Vector, W: Stored, const R: usize, const C: usize, const P: us
             rows = rows.wrapping_add(input_step);
             panel = panel.wrapping_add(W::ITEMS);
         }
-        if let Some(added) = of.added {
+        if let Some(added) = of.places.added {
             let old = |r, p, c| V::load(added.at(r, col(p, c)).first.as_ptr());
             each(|r, p, c, sum: &mut V| *sum = old(r, p, c).add(*sum), &mut sums);
         }
-        each(|r, p, c, sum: &mut V| sum.store(of.to.at(r, col(p, c)).first.as_ptr()), &mut sums);
+        each(|r, p, c, sum: &mut V| sum.store(of.places.to.at(r, col(p, c)).first.as_ptr()), &mut sums);
     }
 }
 
@@ -280,6 +295,52 @@ macro_rules! tiles {
     };
 }
 
+/// Implements the arithmetic of [`Vector`] by intrinsics of x86-64.
+#[cfg(target_arch = "x86_64")]
+macro_rules! arithmetic {
+    ($splat:ident $load:ident $load_words:ident $words:ident $mask:ident $and:ident $shift:ident $cast:ident
+        $store:ident $add:ident $multiply_add:ident) => {
+        #[inline(always)]
+        unsafe fn splat(value: f32) -> Self {
+            // SAFETY: the caller promised the instructions and the places, here and below.
+            Self(unsafe { $splat(value) })
+        }
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self {
+            // SAFETY: as above.
+            Self(unsafe { $load(from) })
+        }
+        #[inline(always)]
+        unsafe fn lower(from: *const u32) -> Self {
+            // SAFETY: as above.
+            Self(unsafe { $cast($shift::<16>($load_words(from.cast::<$words>()))) })
+        }
+        #[inline(always)]
+        unsafe fn upper(from: *const u32) -> Self {
+            // SAFETY: as above.
+            unsafe {
+                let mask = $mask(0xffff_0000_u32 as i32);
+                Self($cast($and($load_words(from.cast::<$words>()), mask)))
+            }
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32) {
+            // SAFETY: as above.
+            unsafe { $store(to, self.0) }
+        }
+        #[inline(always)]
+        unsafe fn add(self, other: Self) -> Self {
+            // SAFETY: as above.
+            Self(unsafe { $add(self.0, other.0) })
+        }
+        #[inline(always)]
+        unsafe fn multiply_add(self, weight: Self, sum: Self) -> Self {
+            // SAFETY: as above.
+            Self(unsafe { $multiply_add(self.0, weight.0, sum.0) })
+        }
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512 {
     use super::{Operands, Stored, Vector, tile};
@@ -295,12 +356,10 @@ pub(super) mod avx512 {
         const INPUTS: usize = 640;
 
         fn panels(rows: usize) -> usize {
-            if rows == 1 {
-                4
-            } else if rows == 2 {
-                2
-            } else {
-                1
+            match rows {
+                1 => 4,
+                2 => 2,
+                _ => 1,
             }
         }
 
@@ -310,48 +369,9 @@ pub(super) mod avx512 {
             8, 1 => 2; 9, 1 => 2; 10, 1 => 2; 11, 1 => 2; 12, 1 => 2;
         }
 
-        #[inline(always)]
-        unsafe fn zero() -> Self {
-            // SAFETY: the processor has the instructions, here and below.
-            Self(unsafe { _mm512_setzero_ps() })
-        }
-        #[inline(always)]
-        unsafe fn splat(value: f32) -> Self {
-            // SAFETY: as above.
-            Self(unsafe { _mm512_set1_ps(value) })
-        }
-        #[inline(always)]
-        unsafe fn load(from: *const f32) -> Self {
-            // SAFETY: the caller promised the places, here and below.
-            Self(unsafe { _mm512_loadu_ps(from) })
-        }
-        #[inline(always)]
-        unsafe fn lower(from: *const u32) -> Self {
-            // SAFETY: as above.
-            Self(unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_loadu_si512(from.cast()))) })
-        }
-        #[inline(always)]
-        unsafe fn upper(from: *const u32) -> Self {
-            // SAFETY: as above.
-            unsafe {
-                let mask = _mm512_set1_epi32(0xffff_0000_u32 as i32);
-                Self(_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(from.cast()), mask)))
-            }
-        }
-        #[inline(always)]
-        unsafe fn store(self, to: *mut f32) {
-            // SAFETY: as above.
-            unsafe { _mm512_storeu_ps(to, self.0) }
-        }
-        #[inline(always)]
-        unsafe fn add(self, other: Self) -> Self {
-            // SAFETY: as above.
-            Self(unsafe { _mm512_add_ps(self.0, other.0) })
-        }
-        #[inline(always)]
-        unsafe fn multiply_add(self, weight: Self, sum: Self) -> Self {
-            // SAFETY: as above.
-            Self(unsafe { _mm512_fmadd_ps(self.0, weight.0, sum.0) })
+        arithmetic! {
+            _mm512_set1_ps _mm512_loadu_ps _mm512_loadu_si512 __m512i _mm512_set1_epi32 _mm512_and_si512
+            _mm512_slli_epi32 _mm512_castsi512_ps _mm512_storeu_ps _mm512_add_ps _mm512_fmadd_ps
         }
     }
 }
@@ -379,48 +399,9 @@ pub(super) mod avx2 {
             1, 2 => 4; 1, 1 => 4; 2, 1 => 4; 3, 1 => 2; 4, 1 => 2; 5, 1 => 2; 6, 1 => 2;
         }
 
-        #[inline(always)]
-        unsafe fn zero() -> Self {
-            // SAFETY: the processor has the instructions, here and below.
-            Self(unsafe { _mm256_setzero_ps() })
-        }
-        #[inline(always)]
-        unsafe fn splat(value: f32) -> Self {
-            // SAFETY: as above.
-            Self(unsafe { _mm256_set1_ps(value) })
-        }
-        #[inline(always)]
-        unsafe fn load(from: *const f32) -> Self {
-            // SAFETY: the caller promised the places, here and below.
-            Self(unsafe { _mm256_loadu_ps(from) })
-        }
-        #[inline(always)]
-        unsafe fn lower(from: *const u32) -> Self {
-            // SAFETY: as above.
-            Self(unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_loadu_si256(from.cast()))) })
-        }
-        #[inline(always)]
-        unsafe fn upper(from: *const u32) -> Self {
-            // SAFETY: as above.
-            unsafe {
-                let mask = _mm256_set1_epi32(0xffff_0000_u32 as i32);
-                Self(_mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(from.cast()), mask)))
-            }
-        }
-        #[inline(always)]
-        unsafe fn store(self, to: *mut f32) {
-            // SAFETY: as above.
-            unsafe { _mm256_storeu_ps(to, self.0) }
-        }
-        #[inline(always)]
-        unsafe fn add(self, other: Self) -> Self {
-            // SAFETY: as above.
-            Self(unsafe { _mm256_add_ps(self.0, other.0) })
-        }
-        #[inline(always)]
-        unsafe fn multiply_add(self, weight: Self, sum: Self) -> Self {
-            // SAFETY: as above.
-            Self(unsafe { _mm256_fmadd_ps(self.0, weight.0, sum.0) })
+        arithmetic! {
+            _mm256_set1_ps _mm256_loadu_ps _mm256_loadu_si256 __m256i _mm256_set1_epi32 _mm256_and_si256
+            _mm256_slli_epi32 _mm256_castsi256_ps _mm256_storeu_ps _mm256_add_ps _mm256_fmadd_ps
         }
     }
 }
@@ -453,10 +434,6 @@ pub(super) mod portable {
             1, 1 => 8; 2, 1 => 4; 3, 1 => 2; 4, 1 => 2; 5, 1 => 2; 6, 1 => 2;
         }
 
-        #[inline(always)]
-        unsafe fn zero() -> Self {
-            Self([0.0; 4])
-        }
         #[inline(always)]
         unsafe fn splat(value: f32) -> Self {
             Self([value; 4])

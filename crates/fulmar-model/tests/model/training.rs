@@ -5,8 +5,8 @@
 
 use fulmar_core::{Dtype, ErrorKind, Rng};
 use fulmar_model::{
-    AdamWOptions, Decoder, DecoderConfig, LoraConfig, MuonOptions, Optimizer, OptimizerOptions, SgdOptions,
-    TokenBatch,
+    AdamWOptions, Decoder, DecoderConfig, LoraConfig, MuonOptions, Optimizer, OptimizerOptions, Request,
+    SamplingParams, SgdOptions, TokenBatch, generate,
 };
 
 fn decoder() -> Decoder {
@@ -265,4 +265,38 @@ fn a_step_begins_from_weights_that_somebody_else_changed_before_it() {
         optimizer.step(&mut decoder, Some(0.0), None).unwrap();
         assert_eq!(*decoder.weights(), merged, "{dtype:?}");
     }
+}
+
+#[test]
+fn an_engine_draws_from_the_new_weights_after_every_change() {
+    let sequences = Sequences::draw(8);
+    let request = Request { prompt_ids: &[1, 2, 3], seed: 7 };
+    let params = SamplingParams { max_tokens: 6, ..SamplingParams::default() };
+    // A copy has packed nothing, so its score is that of the weights themselves.
+    let check = |decoder: &Decoder, change: &str| {
+        let drawn = generate(decoder, &[request], &params).unwrap().remove(0);
+        let ids = [request.prompt_ids, &drawn.ids].concat();
+        let mask: Vec<u8> = (0..ids.len()).map(|at| u8::from(at >= request.prompt_ids.len())).collect();
+        let batch =
+            TokenBatch { ids: &ids, offsets: &[0, ids.len() as u32], mask: &mask, ..Default::default() };
+        let scored = decoder.clone().score(&batch).unwrap();
+        assert_eq!(drawn.log_prob, scored.log_prob[request.prompt_ids.len()..], "{change}");
+        assert_eq!(decoder.score(&batch).unwrap(), scored, "{change}");
+        drawn.log_prob
+    };
+    let mut decoder = decoder();
+    let first = check(&decoder, "new");
+    let options = AdamWOptions { learning_rate: 0.1, ..Default::default() };
+    let mut optimizer = Optimizer::new(&decoder, options.clone()).unwrap();
+    sequences.backward(&mut decoder, 0, 8);
+    optimizer.step(&mut decoder, None, None).unwrap();
+    assert_ne!(check(&decoder, "after a step"), first, "or the step did nothing");
+    decoder.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 1).unwrap();
+    let mut optimizer = Optimizer::new(&decoder, options).unwrap();
+    sequences.backward(&mut decoder, 0, 8);
+    optimizer.step(&mut decoder, None, None).unwrap();
+    check(&decoder, "with an adapter");
+    decoder.merge_lora().unwrap();
+    check(&decoder, "after a merge");
+    check(&decoder.with_dtype(Dtype::Bf16).unwrap(), "in bfloat16");
 }
