@@ -290,7 +290,8 @@ export class AsyncVLLM implements StreamingPolicy {
     const answer = await this.#once(requestId, () =>
       this.#servers.request({
         ...{ requestId, sessionId, signal, path: '/v1/completions', cost: promptIds.length + maxTokens },
-        body: (wireId) => completionBody(wireId, request, served, { streams: onPart !== undefined }),
+        // An adapter may be loaded while the request waits: the body names the one whose version it is stamped with.
+        body: (wireId) => completionBody(wireId, request, this.#served, { streams: onPart !== undefined }),
         read: (text, wireId) => readCompletion(text, wireId, request, served),
         ...(onPart && { makeReader }),
       }),
@@ -321,11 +322,10 @@ export class AsyncVLLM implements StreamingPolicy {
     checkScoreRequest(given)
     const request = { ...given, ids: given.ids.slice() }
     const { requestId, ids, signal } = request
-    const served = this.#served
     this.#checkIds(ids, 1)
     const answer = await this.#servers.request({
       ...{ requestId, signal, path: '/v1/completions', cost: ids.length },
-      body: (wireId) => scoreBody(wireId, request, served),
+      body: (wireId) => scoreBody(wireId, request, this.#served),
       read: (text, wireId) => readScores(text, wireId, request),
     })
     if (answer) return { requestId, logProbs: answer.value, policyVersion: answer.minVersion }
@@ -348,8 +348,9 @@ export class AsyncVLLM implements StreamingPolicy {
   /**
    * Loads a LoRA adapter from a folder that the servers can read, and uses it from the next request on. Use a
    * new name for each version: the servers keep their prefix caches by name. They must run with
-   * `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True`.
-   * @throws {FulmarError} Error of the first server that refuses; later requests are then unchanged.
+   * `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True`. A server that is out at that time lacks the adapter and stays out:
+   * load it there and put it back by `router.setServing`.
+   * @throws {FulmarError} Error of the first server that refuses; `UNAVAILABLE` if all are out. Later requests are then unchanged.
    */
   async loadAdapter(adapter: {
     readonly name: string
@@ -360,11 +361,16 @@ export class AsyncVLLM implements StreamingPolicy {
     const { name, path, version } = adapter
     const body = { lora_name: name, lora_path: path }
     const targets = this.#urls.map((_, target) => target).filter((target) => this.router.serving[target])
+    if (targets.length === 0)
+      throw new FulmarError('UNAVAILABLE', 'a server must be available to load an adapter: all are taken out')
     await Promise.all(
       targets.map((target) => this.#servers.control(target, 'POST', '/v1/load_lora_adapter', { body })),
     )
     this.#served = { ...this.#served, model: name }
-    for (const target of targets) this.#servers.setVersion(target, version)
+    for (const target of this.#urls.keys()) {
+      if (targets.includes(target)) this.#servers.setVersion(target, version)
+      else this.#servers.quarantine(target)
+    }
   }
 
   /**

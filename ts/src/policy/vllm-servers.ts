@@ -189,7 +189,7 @@ export class Servers {
     if (server) server.version = version
   }
 
-  /** Takes a server out permanently, as its weights are unknown. */
+  /** Takes a server out permanently, as its weights are unknown or others than those served. */
   quarantine(target: number): void {
     const server = this.#servers[target]
     if (server) server.quarantined = true

@@ -311,6 +311,37 @@ describe('AsyncVLLM', () => {
     await expect(policy.generate(request)).rejects.toMatchObject({ code: 'UNKNOWN_NAME' })
   })
 
+  it('draws and scores with the adapter that is loaded when a request is sent, not when it was asked for', async () => {
+    const fake = await serve({ holds: true })
+    const policy = await connect([fake], { maxConcurrency: 1 })
+    const sent = policy.generate({ ...request, requestId: 'sent' })
+    await until(() => fake.requests.length === 2)
+    const waiting = policy.generate({ ...request, requestId: 'waiting' })
+    const scoring = policy.score({ requestId: 'scoring', ids: Uint32Array.of(1, 2) })
+    await policy.loadAdapter({ name: 'step-1', path: '/adapters/1', version: 1 })
+    fake.release()
+    expect((await sent).minPolicyVersion).toBe(0)
+    expect([(await waiting).minPolicyVersion, (await scoring).policyVersion]).toEqual([1, 1])
+    expect(fake.requests.map(({ model }) => model)).toEqual(['fake', 'fake', 'step-1', 'step-1'])
+  })
+
+  it('keeps a server out that was out while an adapter was loaded', async () => {
+    const [away, good] = [await serve(), await serve()]
+    const clock = new TurningClock()
+    const policy = await connect([away, good], { clock, router: { strategy: 'roundRobin' } })
+    away.script(...new Array<Fault>(8).fill('reset'))
+    for (let at = 0; policy.router.serving[0]; at++) await policy.generate({ ...request, requestId: `${at}` })
+    await policy.loadAdapter({ name: 'step-1', path: '/adapters/1', version: 1 })
+    await new Promise<void>((resolve) => clock.startTimer(6_000, resolve))
+    for (const requestId of ['a', 'b', 'c'])
+      expect((await policy.generate({ ...request, requestId })).minPolicyVersion).toBe(1)
+    expect(policy.router.serving).toEqual([false, true])
+    policy.router.setServing(1, false)
+    const refused = policy.loadAdapter({ name: 'step-2', path: '/adapters/2', version: 2 })
+    await expect(refused).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    expect(policy.served.model).toBe('step-1')
+  })
+
   it('says of each server what it lacks', async () => {
     const [old, good] = [await serve({ old: true }), await serve()]
     const both = connect([good, old])
