@@ -409,6 +409,7 @@ fn pack(right: MatRef<'_>, panels: Range<usize>, inputs: Range<usize>, scratch: 
 unsafe fn corner<V: Vector, W: Stored>(rows: usize, width: usize, operands: &Operands<W>) {
     let places = operands.places;
     const ROWS_MAX: usize = 12;
+    const { assert!(V::ROWS <= ROWS_MAX, "a corner must have room for every tile") };
     let copy = |from: Option<Place>, to: &mut [f32]| {
         let Some(from) = from else { return };
         for row in 0..rows {

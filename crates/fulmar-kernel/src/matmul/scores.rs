@@ -26,10 +26,13 @@ pub(super) fn suits() -> bool {
 /// # Panics
 /// If `rows` is too short for them, or the processor does not [suit](suits).
 pub(super) fn products(out: &mut [f32], queries: &[f32], inputs: usize, rows: &[f32], stride: usize) {
+    if out.is_empty() {
+        return;
+    }
     let num_queries = queries.len() / inputs;
     let keys = out.len() / num_queries;
-    let floats = keys.saturating_sub(1) * stride + inputs;
-    assert!(suits() && (keys == 0 || rows.len() >= floats), "rows must hold {floats} floats");
+    let floats = (keys - 1) * stride + inputs;
+    assert!(suits() && rows.len() >= floats, "rows must hold {floats} floats");
     let mut query = 0;
     while query < num_queries {
         let count = if num_queries - query >= QUERIES { QUERIES } else { 1 };
