@@ -1,15 +1,13 @@
 //! A conversation, or a batch of them: messages in nested lists with rows of different lengths.
 
 mod column;
+mod join;
+mod json;
 mod packed;
 mod spec;
 
-use std::borrow::Cow;
-
-use fulmar_core::{Error, ErrorKind, keep_integers, limits, restore_integers};
-use serde::{Serialize, Serializer};
+use fulmar_core::{Error, ErrorKind, limits};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::{Message, Result};
 pub use spec::HistorySpec;
@@ -60,63 +58,6 @@ impl From<Message> for History {
 }
 
 impl History {
-    /// Reads dictionaries as a conversation, or lists of dictionaries as a batch. An empty list is an empty
-    /// conversation.
-    ///
-    /// # Errors
-    /// The errors of [`Message::from_value`], with the message's index; `ShapeMismatch` if dictionaries and
-    /// lists are mixed, or lists have different rank; `LimitExceeded` past [`limits::MESSAGES_MAX`] messages
-    /// in a conversation or past [`limits::HISTORY_RANK_MAX`] dimensions.
-    pub fn from_chats(chats: Vec<Value>) -> Result<Self> {
-        Self::from_list(chats, 1, "messages")
-    }
-
-    /// Reads a JSON list of dictionaries, a list of such lists, or one dictionary. Integers keep all their digits.
-    ///
-    /// # Errors
-    /// `Malformed` if `text` is not such JSON; `LimitExceeded` for an integer with too many digits; the
-    /// errors of [`History::from_chats`].
-    pub fn from_json(text: &str) -> Result<Self> {
-        match serde_json::from_str(&keep_integers(text)?).map_err(|error| unreadable(text, &error))? {
-            Value::Array(chats) => Self::from_chats(chats),
-            message @ Value::Object(_) => Ok(Message::from_value(message)?.into()),
-            other => {
-                let got: String = other.to_string().chars().take(80).collect();
-                Err(Error::new(ErrorKind::Malformed, format!("messages must be a JSON list: got {got}")))
-            }
-        }
-    }
-
-    fn from_list(items: Vec<Value>, rank: usize, place: &str) -> Result<Self> {
-        if !items.first().is_some_and(Value::is_array) {
-            check_num_messages(items.len())?;
-            let messages = items.into_iter().enumerate();
-            let messages = messages.map(|(index, value)| {
-                Message::from_value(value).map_err(|error| error.at(format!("{place}[{index}]")))
-            });
-            return Ok(Self { node: Node::Chat(messages.collect::<Result<_>>()?) });
-        }
-        check_rank(rank + 1)?;
-        let mut rows: Vec<Self> = Vec::with_capacity(items.len());
-        for (index, item) in items.into_iter().enumerate() {
-            let place = format!("{place}[{index}]");
-            let Value::Array(items) = item else {
-                let detail = format!("{place} must be a list, as the first one is: got a message");
-                return Err(Error::new(ErrorKind::ShapeMismatch, detail));
-            };
-            let row = Self::from_list(items, rank + 1, &place)?;
-            if let Some(first) = rows.first()
-                && first.rank() != row.rank()
-            {
-                let (rank, got) = (first.rank(), row.rank());
-                let detail = format!("{place} must be of rank {rank}, as the first one is: got {got}");
-                return Err(Error::new(ErrorKind::ShapeMismatch, detail));
-            }
-            rows.push(row);
-        }
-        Ok(Self { node: Node::Rows(rows) })
-    }
-
     /// Stacks `rows` of one rank to a batch.
     ///
     /// # Errors
@@ -257,167 +198,6 @@ impl History {
         }
     }
 
-    /// Appends one message to each conversation: `item` has one dimension less.
-    ///
-    /// # Errors
-    /// The errors of [`History::append_at`].
-    pub fn append(&mut self, item: &Self) -> Result<()> {
-        self.append_at(-1, item)
-    }
-
-    /// Appends one part along `dim` (negative: from the end); `item` has the dimensions of `self` without
-    /// `dim`.
-    ///
-    /// # Errors
-    /// `ShapeMismatch` if this is one message, if `item` does not have one dimension less, or if other
-    /// dimensions differ; `OutOfRange` if there is no `dim`; `LimitExceeded` if a conversation is full. After
-    /// an error the history is unchanged.
-    pub fn append_at(&mut self, dim: isize, item: &Self) -> Result<()> {
-        let rank = self.rank();
-        if rank == 0 {
-            let rule = "history is one message and has no dimension to append along: unsqueeze it first";
-            return Err(Error::new(ErrorKind::ShapeMismatch, rule));
-        }
-        let dim = position(dim, rank).map_err(|error| error.at("dim"))?;
-        if item.rank() + 1 != rank {
-            let detail =
-                format!("the new message must have one dimension fewer than {rank}: got {}", item.rank());
-            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
-        }
-        self.extend_at(dim.cast_signed(), item.unsqueeze(dim.cast_signed())?)
-    }
-
-    /// Appends messages to each conversation: `items` has the same number of dimensions.
-    ///
-    /// # Errors
-    /// The errors of [`History::extend_at`].
-    pub fn extend(&mut self, items: Self) -> Result<()> {
-        self.extend_at(-1, items)
-    }
-
-    /// Concatenates `items` along `dim` (negative: from the end), all or none.
-    ///
-    /// # Errors
-    /// `ShapeMismatch` if this is one message, ranks differ, or batch dimensions differ; `OutOfRange` if
-    /// there is no `dim`; `LimitExceeded` if a conversation would exceed [`limits::MESSAGES_MAX`]. After an
-    /// error the history is unchanged.
-    pub fn extend_at(&mut self, dim: isize, items: Self) -> Result<()> {
-        let rank = self.rank();
-        if items.rank() != rank || rank == 0 {
-            let got = items.rank();
-            let detail = format!(
-                "the new history to extend with must have the rank of this one, {rank}, from 1: got {got}"
-            );
-            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
-        }
-        let dim = position(dim, rank).map_err(|error| error.at("dim"))?;
-        self.check_extension_along(dim, &items)?;
-        self.join(dim, items);
-        Ok(())
-    }
-
-    fn check_extension_along(&self, dim: usize, items: &Self) -> Result<()> {
-        match (&self.node, &items.node) {
-            (Node::Chat(held), Node::Chat(new)) => check_num_messages(held.len().saturating_add(new.len())),
-            (Node::Rows(held), Node::Rows(new)) if dim > 0 => {
-                if held.len() != new.len() {
-                    let detail =
-                        format!("batches must have one length: got {} and {}", held.len(), new.len());
-                    return Err(Error::new(ErrorKind::ShapeMismatch, detail));
-                }
-                held.iter().zip(new).try_for_each(|(held, new)| held.check_extension_along(dim - 1, new))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn join(&mut self, dim: usize, items: Self) {
-        match (&mut self.node, items.node) {
-            (Node::Chat(held), Node::Chat(new)) => held.extend(new),
-            (Node::Rows(held), Node::Rows(new)) if dim == 0 => held.extend(new),
-            (Node::Rows(held), Node::Rows(new)) => {
-                held.iter_mut().zip(new).for_each(|(held, new)| held.join(dim - 1, new));
-            }
-            _ => {}
-        }
-    }
-
-    /// Returns the same messages with a new dimension of length 1 at `dim`, 0 to the rank (negative: from the end).
-    ///
-    /// # Errors
-    /// `OutOfRange` for another `dim`; `LimitExceeded` past [`limits::HISTORY_RANK_MAX`] dimensions; `Empty`
-    /// if there is no message for the new dimension.
-    pub fn unsqueeze(&self, dim: isize) -> Result<Self> {
-        let dim = position(dim, self.rank() + 1).map_err(|error| error.at("dim"))?;
-        check_rank(self.rank() + 1)?;
-        self.unsqueezed(dim)
-    }
-
-    fn unsqueezed(&self, dim: usize) -> Result<Self> {
-        match &self.node {
-            Node::One(message) => Ok(Self { node: Node::Chat(vec![message.as_ref().clone()]) }),
-            _ if dim == 0 => Self::stack(vec![self.clone()]),
-            Node::Chat(messages) => {
-                let rows = messages.iter().map(|message| Self { node: Node::Chat(vec![message.clone()]) });
-                Self::stack(rows.collect())
-            }
-            Node::Rows(rows) => {
-                Self::stack(rows.iter().map(|row| row.unsqueezed(dim - 1)).collect::<Result<_>>()?)
-            }
-        }
-    }
-
-    /// Returns the batch with conversations padded to equal length by messages of role `<none>` at the end.
-    #[must_use]
-    pub fn padded(&self) -> Self {
-        self.padded_to(self.longest())
-    }
-
-    /// Returns the history without messages of role `<none>`.
-    #[must_use]
-    pub fn unpadded(&self) -> Self {
-        let node = match &self.node {
-            Node::One(_) => self.node.clone(),
-            Node::Chat(messages) => {
-                let kept = messages.iter().filter(|message| message.role() != PADDING_ROLE);
-                Node::Chat(kept.cloned().collect())
-            }
-            Node::Rows(rows) => Node::Rows(rows.iter().map(Self::unpadded).collect()),
-        };
-        Self { node }
-    }
-
-    fn longest(&self) -> usize {
-        match &self.node {
-            Node::One(_) => 0,
-            Node::Chat(messages) => messages.len(),
-            Node::Rows(rows) => rows.iter().map(Self::longest).max().unwrap_or(0),
-        }
-    }
-
-    fn padded_to(&self, length: usize) -> Self {
-        let node = match &self.node {
-            Node::One(_) => self.node.clone(),
-            Node::Chat(messages) => {
-                let padding = std::iter::repeat_with(Message::padding);
-                Node::Chat(messages.iter().cloned().chain(padding).take(length).collect())
-            }
-            Node::Rows(rows) => Node::Rows(rows.iter().map(|row| row.padded_to(length)).collect()),
-        };
-        Self { node }
-    }
-
-    /// Returns the dictionaries as JSON, unchanged.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        // Keys are text, so this cannot fail.
-        let json = serde_json::to_string(self).unwrap_or_default();
-        match restore_integers(&json) {
-            Cow::Borrowed(_) => json,
-            Cow::Owned(restored) => restored,
-        }
-    }
-
     fn into_messages(self) -> Vec<Message> {
         match self.node {
             Node::One(message) => vec![*message],
@@ -447,16 +227,6 @@ impl History {
     }
 }
 
-impl Serialize for History {
-    fn serialize<S: Serializer>(&self, output: S) -> std::result::Result<S::Ok, S::Error> {
-        match &self.node {
-            Node::One(message) => message.serialize(output),
-            Node::Chat(messages) => messages.serialize(output),
-            Node::Rows(rows) => rows.serialize(output),
-        }
-    }
-}
-
 /// Returns the position of `index` in `length` places, counted from the end if negative.
 fn position(index: isize, length: usize) -> Result<usize> {
     let at = if index < 0 { length.checked_sub(index.unsigned_abs()) } else { Some(index.unsigned_abs()) };
@@ -473,26 +243,6 @@ fn check_rank(rank: usize) -> Result<()> {
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     Ok(())
-}
-
-/// Returns the error for an unreadable `text`, naming the message that JSON or UTF-8 cannot represent, if it
-/// can be found.
-fn unreadable(text: &str, error: &serde_json::Error) -> Error {
-    let reason = |error: &serde_json::Error| {
-        let reason = error.to_string();
-        let reason = reason.rsplit_once(" at line ").map_or(&*reason, |(reason, _)| reason).to_owned();
-        if reason.contains("surrogate") || reason.contains("hex escape") {
-            return "text must be whole characters, but it holds half of a surrogate pair".to_owned();
-        }
-        format!("it is no JSON ({reason})")
-    };
-    let items: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
-    let broken = items.iter().enumerate().find_map(|(index, item)| {
-        let error = serde_json::from_str::<Value>(item.get()).err()?;
-        Some(format!("messages[{index}]: {}", reason(&error)))
-    });
-    let detail = broken.unwrap_or_else(|| format!("messages must be a JSON list: {}", reason(error)));
-    Error::new(ErrorKind::Malformed, detail)
 }
 
 /// Refuses a conversation of more than [`limits::MESSAGES_MAX`] messages.
