@@ -104,6 +104,13 @@ impl Decoder {
         guard(|| self.inner.with(|decoder| decoder.move_to(device.parse()?)))
     }
 
+    /// Returns a copy of the weights and the adapter.
+    #[napi(ts_return_type = "Promise<Decoder>")]
+    pub fn snapshot(&self) -> AsyncTask<Work<Decoder>> {
+        let decoder = self.inner.clone();
+        task(move || decoder.with(|decoder| Ok(decoder.snapshot()?.into())))
+    }
+
     /// Writes a Hugging Face folder.
     #[napi(ts_return_type = "Promise<void>")]
     pub fn save_folder(&self, path: String) -> AsyncTask<Work<()>> {

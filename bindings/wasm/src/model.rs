@@ -88,6 +88,11 @@ impl Decoder {
         guard(|| self.inner.borrow_mut().move_to(device.parse()?))
     }
 
+    /// Returns a copy of the weights and the adapter.
+    pub fn snapshot(&self) -> Result<Decoder> {
+        guard(|| Ok(self.inner.borrow().snapshot()?.into()))
+    }
+
     /// Returns the names of the files of its folder without those of weights.
     #[wasm_bindgen(js_name = folderFileNames)]
     pub fn folder_file_names(&self) -> Result<Vec<String>> {

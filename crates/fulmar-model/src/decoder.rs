@@ -3,6 +3,7 @@
 mod activations;
 mod adapter;
 mod backward;
+mod copies;
 mod squares;
 
 use std::borrow::Cow;
@@ -106,70 +107,6 @@ impl Decoder {
             recomputes: false,
             version: 0,
         })
-    }
-
-    /// Moves the decoder, its weights and its adapter to `device`. Drops gradients.
-    ///
-    /// # Errors
-    /// `Unavailable`, with the reason, if there is no such device; `LimitExceeded` if the weights do not fit
-    /// in its memory. After an error the decoder is unchanged.
-    ///
-    /// # Examples
-    /// ```
-    /// use fulmar_core::{Device, ErrorKind};
-    /// use fulmar_model::{Decoder, DecoderConfig};
-    /// let config = DecoderConfig::from_json(r#"{
-    ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 16,
-    ///     "num_hidden_layers": 1, "num_attention_heads": 2
-    /// }"#)?;
-    /// let mut decoder = Decoder::new(config, 1)?;
-    /// assert_eq!(decoder.move_to(Device::Cuda { ordinal: 0 }).unwrap_err().kind(), ErrorKind::Unavailable);
-    /// assert_eq!(decoder.device(), Device::Cpu);
-    /// # Ok::<(), fulmar_core::Error>(())
-    /// ```
-    pub fn move_to(&mut self, device: Device) -> Result<()> {
-        let compute = Compute::on(device)?;
-        if compute == self.compute {
-            return Ok(());
-        }
-        let weights = self.weights.copy_on(compute)?;
-        if let Some(lora) = &mut self.lora {
-            lora.weights = compute.hold(lora.weights.to_vec())?;
-        }
-        (self.weights, self.compute) = (weights, compute);
-        self.forget_training();
-        Ok(())
-    }
-
-    /// Returns the decoder with its weights in `dtype`, each rounded to the nearest. [`Dtype::Bf16`] takes
-    /// half the memory, and half the time to read when few rows are computed, as in decoding. Sums and
-    /// activations use single precision, so every result has the bits of the rounded weights in single
-    /// precision. An [`Optimizer`](crate::Optimizer) keeps master copies that are not rounded. An adapter
-    /// stays in single precision; gradients are dropped.
-    ///
-    /// # Errors
-    /// `OutOfRange` for a dtype other than `f32` and `bf16`; `NonFinite` for a weight above the largest
-    /// bfloat16.
-    ///
-    /// # Examples
-    /// ```
-    /// use fulmar_core::Dtype;
-    /// use fulmar_model::{Decoder, DecoderConfig};
-    /// let config = DecoderConfig::from_json(r#"{
-    ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 16,
-    ///     "num_hidden_layers": 1, "num_attention_heads": 2
-    /// }"#)?;
-    /// let whole = Decoder::new(config.clone(), 1)?;
-    /// let halves = whole.clone().with_dtype(Dtype::Bf16)?;
-    /// let bytes = halves.to_safetensors()?; // tensors of BF16
-    /// assert!(bytes.len() < whole.to_safetensors()?.len());
-    /// assert_eq!(Decoder::from_safetensors(config, &bytes)?.weights(), halves.weights());
-    /// # Ok::<(), fulmar_core::Error>(())
-    /// ```
-    pub fn with_dtype(mut self, dtype: Dtype) -> Result<Self> {
-        self.weights = self.weights.cast(dtype, self.compute)?;
-        self.forget_training();
-        Ok(self)
     }
 
     /// Returns the dtype of the weights.

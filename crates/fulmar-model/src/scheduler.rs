@@ -19,10 +19,11 @@ use fulmar_objective::{DrawContext, draw_on, draw_rng};
 
 use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
-use crate::engine::{EngineOptions, Outputs, SampledToken, WeightChange};
-use crate::generation::{FinishReason, Request, SamplingParams};
+use crate::engine_options::{EngineOptions, WeightChange};
 use crate::layer::{LayerActivations, Workspace};
+use crate::outputs::{FinishReason, Outputs, SampledToken};
 use crate::paged::{PagePool, PageTable};
+use crate::request::{Request, SamplingParams};
 
 /// Prompts of finished requests that are kept before a cleanup.
 const PROMPTS_SPARE: usize = 64;

@@ -3,8 +3,8 @@
 use fulmar_core::Result;
 
 use crate::decoder::{Activations, CheckpointPolicy, Decoder, Scores};
-use crate::generation::check_top_log_probs;
 use crate::packing::TokenBatch;
+use crate::request::check_top_log_probs;
 
 /// The `k` likeliest ids at each masked token of a batch, the likeliest first; 0 where the mask is 0.
 #[derive(Debug, Clone, PartialEq, Default)]

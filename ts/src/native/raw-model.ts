@@ -13,6 +13,7 @@ export interface RawDecoder extends RawOwner {
   configJson(): string
   dtype(): string
   moveTo(device: string): void
+  snapshot(): Later<RawDecoder>
   numParameters(): number
   toSafetensors(): Later<Uint8Array>
   /** Only the addon has it: WebAssembly has no files. */

@@ -1,0 +1,111 @@
+//! The weights of a decoder elsewhere: on another device, in another dtype, in a copy for a sampler.
+
+use fulmar_compute::{Compute, Memory};
+use fulmar_core::{Device, Dtype, Result};
+
+use super::{Activations, Decoder};
+
+impl Decoder {
+    /// Moves the decoder, its weights and its adapter to `device`. Drops gradients.
+    ///
+    /// # Errors
+    /// `Unavailable`, with the reason, if there is no such device; `LimitExceeded` if the weights do not fit
+    /// in its memory. After an error the decoder is unchanged.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::{Device, ErrorKind};
+    /// use fulmar_model::{Decoder, DecoderConfig};
+    /// let config = DecoderConfig::from_json(r#"{
+    ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 16,
+    ///     "num_hidden_layers": 1, "num_attention_heads": 2
+    /// }"#)?;
+    /// let mut decoder = Decoder::new(config, 1)?;
+    /// assert_eq!(decoder.move_to(Device::Cuda { ordinal: 0 }).unwrap_err().kind(), ErrorKind::Unavailable);
+    /// assert_eq!(decoder.device(), Device::Cpu);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn move_to(&mut self, device: Device) -> Result<()> {
+        let compute = Compute::on(device)?;
+        if compute == self.compute {
+            return Ok(());
+        }
+        let weights = self.weights.copy_on(compute)?;
+        if let Some(lora) = &mut self.lora {
+            lora.weights = compute.hold(lora.weights.to_vec())?;
+        }
+        (self.weights, self.compute) = (weights, compute);
+        self.forget_training();
+        Ok(())
+    }
+
+    /// Returns a copy of the weights and the adapter, without gradients and activations: the weights of a
+    /// sampler, while this decoder is trained. Changes of the copy are counted from 0.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if the copy does not fit in the memory of the device.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_model::{Decoder, DecoderConfig};
+    /// let config = DecoderConfig::from_json(r#"{
+    ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 16,
+    ///     "num_hidden_layers": 1, "num_attention_heads": 2
+    /// }"#)?;
+    /// let mut decoder = Decoder::new(config, 1)?;
+    /// let snapshot = decoder.snapshot()?;
+    /// decoder.add_lora(Default::default(), 0)?;
+    /// assert!(!snapshot.has_lora());
+    /// assert_eq!(snapshot.weights(), decoder.weights());
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn snapshot(&self) -> Result<Self> {
+        let mut lora = self.lora.clone();
+        if let Some(lora) = &mut lora {
+            lora.weights = self.compute.hold(lora.weights.to_vec())?;
+        }
+        Ok(Self {
+            config: self.config.clone(),
+            layout: self.layout.clone(),
+            compute: self.compute,
+            weights: self.weights.copy_on(self.compute)?,
+            lora,
+            extra_files: self.extra_files.clone(),
+            gradients: Memory::default(),
+            activations: Activations::default(),
+            recomputes: self.recomputes,
+            version: 0,
+        })
+    }
+
+    /// Returns the decoder with its weights in `dtype`, each rounded to the nearest. [`Dtype::Bf16`] takes
+    /// half the memory, and half the time to read when few rows are computed, as in decoding. Sums and
+    /// activations use single precision, so every result has the bits of the rounded weights in single
+    /// precision. An [`Optimizer`](crate::Optimizer) keeps master copies that are not rounded. An adapter
+    /// stays in single precision; gradients are dropped.
+    ///
+    /// # Errors
+    /// `OutOfRange` for a dtype other than `f32` and `bf16`; `NonFinite` for a weight above the largest
+    /// bfloat16.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::Dtype;
+    /// use fulmar_model::{Decoder, DecoderConfig};
+    /// let config = DecoderConfig::from_json(r#"{
+    ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 16,
+    ///     "num_hidden_layers": 1, "num_attention_heads": 2
+    /// }"#)?;
+    /// let whole = Decoder::new(config.clone(), 1)?;
+    /// let halves = whole.clone().with_dtype(Dtype::Bf16)?;
+    /// let bytes = halves.to_safetensors()?; // tensors of BF16
+    /// assert!(bytes.len() < whole.to_safetensors()?.len());
+    /// assert_eq!(Decoder::from_safetensors(config, &bytes)?.weights(), halves.weights());
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn with_dtype(mut self, dtype: Dtype) -> Result<Self> {
+        self.weights = self.weights.cast(dtype, self.compute)?;
+        self.forget_training();
+        Ok(self)
+    }
+}

@@ -1,0 +1,103 @@
+//! The sizes of an engine.
+
+use fulmar_core::limits::{BATCH_TOKENS_MAX, ENGINE_REQUESTS_MAX};
+use fulmar_core::{Error, ErrorKind, Result};
+use serde::Deserialize;
+
+use crate::config::DecoderConfig;
+
+/// The treatment of cached keys and values when the weights change between two steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum WeightChange {
+    /// Recompute them: each token's log-prob is that of the trainer's forward pass under the weights of its
+    /// version.
+    #[default]
+    Recompute,
+    /// Keep them: this costs no time, but tokens are drawn after keys and values of older weights.
+    Keep,
+}
+
+/// The sizes of an engine.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct EngineOptions {
+    /// Number of tokens in a page, at least 1.
+    pub page_size: usize,
+    /// Maximum number of pages of keys and values. Defaults to the number that one GiB holds, but enough for
+    /// one sequence of the model's maximum length. Memory is allocated as pages are used.
+    pub num_pages: Option<usize>,
+    /// Maximum number of sequences that run at once, per thread if threads decode on their own; at least 1.
+    pub max_num_seqs: usize,
+    /// Maximum number of tokens in one step, at least `max_num_seqs`. A longer prompt takes several steps.
+    pub max_num_batched_tokens: usize,
+    /// Maximum number of waiting requests.
+    pub max_num_waiting: usize,
+    /// The treatment of the cache when the weights change.
+    pub on_weight_change: WeightChange,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            page_size: 16,
+            num_pages: None,
+            max_num_seqs: 256,
+            max_num_batched_tokens: 2048,
+            max_num_waiting: ENGINE_REQUESTS_MAX,
+            on_weight_change: WeightChange::Recompute,
+        }
+    }
+}
+
+impl EngineOptions {
+    /// Refuses sizes outside their range.
+    ///
+    /// # Errors
+    /// `OutOfRange` or `LimitExceeded`, naming the option.
+    pub fn check(&self) -> Result<()> {
+        for (name, value) in [
+            ("pageSize", self.page_size),
+            ("numPages", self.num_pages.unwrap_or(1)),
+            ("maxNumSeqs", self.max_num_seqs),
+            ("maxNumWaiting", self.max_num_waiting),
+        ] {
+            if value == 0 {
+                return Err(Error::new(ErrorKind::OutOfRange, format!("{name} must be >= 1: got 0")));
+            }
+        }
+        if self.max_num_batched_tokens < self.max_num_seqs {
+            let (tokens, seqs) = (self.max_num_batched_tokens, self.max_num_seqs);
+            let detail = format!("maxNumBatchedTokens must be at least maxNumSeqs ({seqs}): got {tokens}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let tokens = self.page_size.saturating_mul(self.num_pages.unwrap_or(1));
+        for (name, value, max) in [
+            ("maxNumSeqs", self.max_num_seqs, ENGINE_REQUESTS_MAX),
+            ("maxNumWaiting", self.max_num_waiting, ENGINE_REQUESTS_MAX),
+            ("maxNumBatchedTokens", self.max_num_batched_tokens, BATCH_TOKENS_MAX),
+            ("pageSize times numPages", tokens, BATCH_TOKENS_MAX),
+        ] {
+            if value > max {
+                let detail = format!("{name} must be at most {max}: got {value}");
+                return Err(Error::new(ErrorKind::LimitExceeded, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the maximum number of pages for a decoder of this shape.
+    pub(crate) fn pages(&self, config: &DecoderConfig) -> usize {
+        let page_floats = 2 * config.num_hidden_layers * config.kv_width() * self.page_size;
+        let in_memory = CACHE_BYTES / (4 * page_floats).max(1);
+        self.num_pages.unwrap_or(in_memory.min(BATCH_TOKENS_MAX / self.page_size).max(self.longest(config)))
+    }
+
+    /// Returns the pages of a sequence of maximum length, with a shared last page that is not full.
+    pub(crate) fn longest(&self, config: &DecoderConfig) -> usize {
+        config.max_position_embeddings.div_ceil(self.page_size) + 1
+    }
+}
+
+/// Default size of the cache of keys and values.
+const CACHE_BYTES: usize = 1 << 30;
