@@ -36,7 +36,7 @@ let stages: Record<string, number> = {}
 try {
   const newcomer = await clone('newcomer')
   const quickstart = await timed(newcomer, 'npm', 'run', 'quickstart')
-  keep('quickstart, until training starts', quickstart.firstOutputS)
+  keep('quickstart, until training starts', quickstart.setUpS)
   keep('quickstart, whole', quickstart.wholeS)
   await rm(newcomer, { recursive: true })
   await Promise.all(Object.values(caches).map((cache) => rm(cache, { recursive: true })))
@@ -83,8 +83,8 @@ function judged(value: number, goal: { readonly fast: number; readonly slow?: nu
 }
 
 interface Run {
-  /** Seconds until the program wrote its first line of its own, behind the two of npm; of standard output alone. */
-  readonly firstOutputS: number
+  /** Seconds until the last step of setting up was done, which the quickstart writes to standard error; NaN without one. */
+  readonly setUpS: number
   readonly wholeS: number
   readonly output: string
 }
@@ -94,19 +94,19 @@ function timed(cwd: string, command: string, ...args: readonly string[]): Promis
   const start = performance.now()
   const sinceS = () => (performance.now() - start) / 1000
   const child = spawn(command, args, { cwd, env, stdio: ['ignore', 'pipe', 'pipe'] })
-  let [output, errors, firstOutputS] = ['', '', Number.NaN]
+  let [output, errors, numSteps, setUpS] = ['', '', 0, Number.NaN]
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
     output += text
-    const isOfProgram = output.split('\n').some((line) => line.trim() !== '' && !line.startsWith('> '))
-    if (isOfProgram && Number.isNaN(firstOutputS)) firstOutputS = sinceS()
   })
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     errors += text
+    const numDone = errors.match(/^setting up: .* s$/gm)?.length ?? 0
+    if (numDone > numSteps) [numSteps, setUpS] = [numDone, sinceS()]
   })
   return new Promise((resolve, reject) => {
     child.on('error', reject)
     child.on('close', (code) => {
-      if (code === 0) resolve({ firstOutputS, wholeS: sinceS(), output })
+      if (code === 0) resolve({ setUpS, wholeS: sinceS(), output })
       else reject(new Error(`${command} ${args.join(' ')} failed:\n${(output + errors).slice(-4000)}`))
     })
   })
