@@ -40,7 +40,7 @@ export {
   type WorkEntry,
   windowedFifo,
 } from './staleness.js'
-export { type WeightContext, type WeightReceiver, WeightSync, type WeightSyncOptions } from './weight-sync.js'
+export { WeightSync, type WeightSyncOptions } from './weight-sync.js'
 export {
   type ClaimedWork,
   type FinalizedWork,

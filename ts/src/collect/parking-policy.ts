@@ -4,8 +4,7 @@
  */
 
 import { checkKnownKeys, FulmarError, Rng } from '../core/index.js'
-import type { Completion, GenerateRequest, Policy } from '../policy/index.js'
-import type { WeightReceiver } from './weight-sync.js'
+import type { Completion, GenerateRequest, Policy, WeightReceiver } from '../policy/index.js'
 
 /** Options of {@link ParkingPolicy}. */
 export interface ParkingPolicyOptions {
@@ -14,7 +13,7 @@ export interface ParkingPolicyOptions {
    * @default 'policy'
    */
   readonly name?: string
-  /** Called with a policy that was replaced: free its memory here. */
+  /** Called with a policy that was replaced or discarded: free its memory here. */
   readonly onReplaced?: (policy: Policy) => void
 }
 
@@ -112,6 +111,7 @@ export class ParkingPolicy implements Policy, WeightReceiver<Policy> {
   }
 
   stage(policy: Policy): void {
+    if (this.#staged) this.#onReplaced(this.#staged)
     this.#staged = policy
   }
 

@@ -12,35 +12,8 @@
 
 import { withDeadline } from '../async/index.js'
 import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
+import type { WeightContext, WeightReceiver } from '../policy/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
-
-/** Context of a {@link WeightReceiver}, besides the weights. */
-export interface WeightContext {
-  /** Fires when the call takes too long or the transfer is stopped. */
-  readonly signal: AbortSignal
-}
-
-/** Receiver of weights: an in-process policy, a server, a file that workers watch. */
-export interface WeightReceiver<Weights> {
-  /** Unique among the receivers. */
-  readonly name: string
-  /** The version that it serves. */
-  readonly version: number
-  /** Loads weights next to those in use. May be called again after a failure. */
-  stage(weights: Weights, version: number, context: WeightContext): void | Promise<void>
-  /**
-   * Serves what was staged: no request begins with the old weights after this. Keeps those until {@link settle}. May be
-   * called again after it failed.
-   */
-  commit(version: number, context: WeightContext): void | Promise<void>
-  /**
-   * Discards the staged weights and serves the previous `version`. Called once or more, also if nothing was
-   * staged.
-   */
-  rollback(version: number, context: WeightContext): void | Promise<void>
-  /** Frees older weights: all receivers serve `version`. */
-  settle?(version: number): void
-}
 
 /** Options of {@link WeightSync}. */
 export interface WeightSyncOptions<Weights> {
@@ -77,21 +50,24 @@ interface Cycle {
  *
  * @example
  * ```ts
- * import { type WeightReceiver, WeightSync } from 'fulmar/collect'
+ * import { AdamW, Decoder, DecoderPolicy, WeightSync, WorkerPolicy } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * class Replica implements WeightReceiver<number> {
- *   readonly name = 'replica'
- *   version = 0
- *   stage() {}
- *   commit(version: number) { this.version = version }
- *   rollback(version: number) { this.version = version }
- * }
- * const sync = new WeightSync({ capture: (version) => version * 10, receivers: [new Replica()] })
- * sync.start(1)
+ * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const
+ * using decoder = Decoder.fromSeed(shape, { seed: 1 })
+ * const here = new DecoderPolicy(await decoder.snapshot())
+ * const there = await WorkerPolicy.launch(decoder)
+ * const sync = new WeightSync({ capture: () => decoder.snapshot(), receivers: [here, there] })
+ *
+ * using optimizer = new AdamW(decoder, { learningRate: 0.01 })
+ * await decoder.forward({ ids: Uint32Array.of(1, 2), offsets: Uint32Array.of(0, 2), mask: Uint8Array.of(0, 1) })
+ * await decoder.backward(Float32Array.of(0, -1))
+ * await optimizer.step()
+ * sync.start(decoder.version)
  * await sync.waitCaptured() // from here on the trainer may change its weights
  * await sync.waitServed()
- * assert.deepEqual(sync.served, { replica: 1 })
+ * assert.deepEqual(sync.served, { decoder: 1, worker: 1 })
+ * await there.close()
  * ```
  */
 export class WeightSync<Weights> {

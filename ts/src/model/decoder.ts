@@ -136,8 +136,7 @@ export class Decoder {
   /** Dtype of the stored weights. */
   readonly dtype: WeightDtype
   readonly #native: Handle<RawDecoder>
-  /** @internal What these weights counted as when they were made. */
-  readonly firstVersion: number
+  #firstVersion: number
   #version: number
   #numTrainable: number
   #hasAdapter: boolean
@@ -147,7 +146,7 @@ export class Decoder {
     this.#native = new Handle('Decoder', make)
     this.#native.call((decoder) => decoder.moveTo(device))
     this.dtype = this.#native.call((decoder) => decoder.dtype()) as WeightDtype
-    this.firstVersion = version
+    this.#firstVersion = version
     this.#version = version
     const numLoraParameters = this.#native.call((decoder) => decoder.numLoraParameters())
     this.#hasAdapter = typeof numLoraParameters === 'number'
@@ -271,6 +270,35 @@ export class Decoder {
     return this.#version
   }
 
+  /** @internal Version of these weights at which the core counted 0 changes of them. */
+  get firstVersion(): number {
+    return this.#firstVersion
+  }
+
+  /**
+   * Returns a copy of the weights and the adapter with this {@link Decoder.version}, without gradients: the weights that a
+   * sampler serves while this decoder is trained. Wait for it before the next step of the optimizer.
+   * @throws {FulmarError} `OUT_OF_MEMORY` if the copy does not fit.
+   *
+   * @example
+   * ```ts
+   * import { Decoder } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 8, intermediate_size: 16, num_hidden_layers: 1, num_attention_heads: 2 } as const
+   * using decoder = Decoder.fromSeed(shape, { seed: 1 })
+   * await decoder.addLora({ r: 2 }, { seed: 0 })
+   * using snapshot = await decoder.snapshot()
+   * assert.deepEqual(await snapshot.loraToSafetensors(), await decoder.loraToSafetensors())
+   * assert.equal(snapshot.version, decoder.version)
+   * ```
+   */
+  async snapshot(): Promise<Decoder> {
+    const version = this.#version
+    const copy = await this.#native.callAsync((decoder) => decoder.snapshot())
+    return new Decoder(() => copy, this.device, version)
+  }
+
   /** The weights as a safetensors file of their dtype; the same weights give the same bytes. */
   toSafetensors(): Promise<Uint8Array> {
     return this.#native.callAsync((decoder) => decoder.toSafetensors())
@@ -360,6 +388,7 @@ export class Decoder {
    */
   async loadLora(config: LoraConfig, bytes: Uint8Array): Promise<void> {
     await this.restoreLora(config, bytes)
+    this.#firstVersion += 1
     this.#version += 1
   }
 
@@ -368,6 +397,8 @@ export class Decoder {
     const json = configJson(config)
     checkTypedArray('bytes', bytes, Uint8Array)
     this.#adapt(await this.#native.callAsync((decoder) => decoder.loadLora(json, bytes)))
+    // The core counted the load as a change of the weights.
+    this.#firstVersion -= 1
   }
 
   #adapt(numTrainable: number): void {

@@ -14,6 +14,7 @@ import {
 } from './policy.js'
 import type { Router, RouterOptions } from './router.js'
 import { type CompletionPart, type StreamingPolicy, type TokenStream, tokenStream } from './token-stream.js'
+import { Adapters, type InUse, type NamedModel } from './vllm-adapters.js'
 import { probeServer } from './vllm-probe.js'
 import {
   completionBody,
@@ -21,15 +22,20 @@ import {
   logitBiasOf,
   readCompletion,
   readScores,
-  type ServedModel,
   scoreBody,
 } from './vllm-protocol.js'
-import { type ServerStats, Servers } from './vllm-servers.js'
+import { type ServerAnswer, type ServerRequest, type ServerStats, Servers } from './vllm-servers.js'
 import { CompletionReader } from './vllm-stream.js'
 import { updateServers, type WeightUpdate, type WeightUpdateResult } from './vllm-weights.js'
+import type { WeightContext, WeightReceiver } from './weight-receiver.js'
 
 /** Options of {@link AsyncVLLM.connect}. */
 export interface AsyncVLLMOptions {
+  /**
+   * Name of the policy among the receivers of a `WeightSync`.
+   * @default 'vllm'
+   */
+  readonly name?: string
   /** Name of the model on the servers. @default the first model of the first server */
   readonly model?: string
   /**
@@ -84,7 +90,8 @@ export interface AsyncVLLMOptions {
 }
 
 const KEYS: readonly (keyof AsyncVLLMOptions)[] = [
-  ...(['model', 'vocabSize', 'apiKey', 'client', 'numConnections', 'maxConcurrency', 'router'] as const),
+  ...(['name', 'model', 'vocabSize', 'apiKey', 'client'] as const),
+  ...(['numConnections', 'maxConcurrency', 'router'] as const),
   ...([
     'timeoutMs',
     'attemptTimeoutMs',
@@ -129,16 +136,19 @@ const SERVERS_MAX = 4096
  * await policy.close()
  * ```
  */
-export class AsyncVLLM implements StreamingPolicy {
+export class AsyncVLLM implements StreamingPolicy, WeightReceiver<string> {
+  /** Name among the receivers of a `WeightSync`. */
+  readonly name: string
   readonly #servers: Servers
   readonly #urls: readonly string[]
   readonly #live = new Set<string>()
-  #served: ServedModel & { readonly contextLength: number | undefined }
+  readonly #adapters: Adapters
 
-  private constructor(servers: Servers, urls: readonly string[], served: AsyncVLLM['served']) {
+  private constructor(servers: Servers, urls: readonly string[], name: string, served: NamedModel) {
+    this.name = name
     this.#servers = servers
     this.#urls = urls
-    this.#served = served
+    this.#adapters = new Adapters(servers, name, served)
   }
 
   /**
@@ -186,7 +196,7 @@ export class AsyncVLLM implements StreamingPolicy {
     const limits = { maxConcurrency, timeoutMs, attemptTimeoutMs, maxAttempts, backoffMs }
     const servers = new Servers({ urls: bases, headers, client, clock, router, ...limits }, version)
     try {
-      return new AsyncVLLM(servers, bases, await probeAll(servers, bases, options))
+      return new AsyncVLLM(servers, bases, options.name ?? 'vllm', await probeAll(servers, bases, options))
     } catch (error) {
       await servers.close()
       throw error
@@ -199,8 +209,8 @@ export class AsyncVLLM implements StreamingPolicy {
   }
 
   /** Properties of the model. `contextLength` counts prompt and completion. */
-  get served(): ServedModel & { readonly contextLength: number | undefined } {
-    return this.#served
+  get served(): NamedModel {
+    return this.#adapters.served.model
   }
 
   /** Routing: load of each server, and servers to take out or put back. */
@@ -221,7 +231,7 @@ export class AsyncVLLM implements StreamingPolicy {
   }
 
   get capabilities(): PolicyCapabilities {
-    return { seeds: false, logProbs: this.#served.logProbsMode === 'raw', sampledLogProbs: false }
+    return { seeds: false, logProbs: this.served.logProbsMode === 'raw', sampledLogProbs: false }
   }
 
   /**
@@ -280,7 +290,7 @@ export class AsyncVLLM implements StreamingPolicy {
     // Attempts start later than the call.
     const request = { ...given, promptIds: given.promptIds.slice() }
     const { requestId, promptIds, maxTokens, sessionId, signal } = request
-    const served = this.#served
+    const { served } = this
     this.#checkIds(promptIds, maxTokens)
     let reader: CompletionReader | undefined
     const makeReader = (wireId: string) => {
@@ -288,13 +298,12 @@ export class AsyncVLLM implements StreamingPolicy {
       return reader
     }
     const answer = await this.#once(requestId, () =>
-      this.#servers.request({
+      this.#request((name) => ({
         ...{ requestId, sessionId, signal, path: '/v1/completions', cost: promptIds.length + maxTokens },
-        // An adapter may be loaded while the request waits: the body names the one whose version it is stamped with.
-        body: (wireId) => completionBody(wireId, request, this.#served, { streams: onPart !== undefined }),
+        body: (wireId) => completionBody(wireId, request, name(), { streams: onPart !== undefined }),
         read: (text, wireId) => readCompletion(text, wireId, request, served),
         ...(onPart && { makeReader }),
-      }),
+      })),
     )
     if (answer)
       return { ...answer.value, minPolicyVersion: answer.minVersion, maxPolicyVersion: answer.maxVersion }
@@ -323,11 +332,11 @@ export class AsyncVLLM implements StreamingPolicy {
     const request = { ...given, ids: given.ids.slice() }
     const { requestId, ids, signal } = request
     this.#checkIds(ids, 1)
-    const answer = await this.#servers.request({
+    const answer = await this.#request((name) => ({
       ...{ requestId, signal, path: '/v1/completions', cost: ids.length },
-      body: (wireId) => scoreBody(wireId, request, this.#served),
+      body: (wireId) => scoreBody(wireId, request, name()),
       read: (text, wireId) => readScores(text, wireId, request),
-    })
+    }))
     if (answer) return { requestId, logProbs: answer.value, policyVersion: answer.minVersion }
     throw new FulmarError('ABORTED', 'signal must not fire during the call: it did')
   }
@@ -359,18 +368,52 @@ export class AsyncVLLM implements StreamingPolicy {
   }): Promise<void> {
     checkKnownKeys('adapter', adapter, ['name', 'path', 'version'], ['name', 'path', 'version'])
     const { name, path, version } = adapter
-    const body = { lora_name: name, lora_path: path }
-    const targets = this.#urls.map((_, target) => target).filter((target) => this.router.serving[target])
-    if (targets.length === 0)
-      throw new FulmarError('UNAVAILABLE', 'a server must be available to load an adapter: all are taken out')
-    await Promise.all(
-      targets.map((target) => this.#servers.control(target, 'POST', '/v1/load_lora_adapter', { body })),
-    )
-    this.#served = { ...this.#served, model: name }
-    for (const target of this.#urls.keys()) {
-      if (targets.includes(target)) this.#servers.setVersion(target, version)
-      else this.#servers.quarantine(target)
-    }
+    this.#adapters.serve(await this.#adapters.load(name, path, version), { isOwn: false })
+  }
+
+  /**
+   * Loads the adapter in `folder`, which the servers can read, under a name of its own. They serve it from
+   * {@link AsyncVLLM.commit} on.
+   * @throws {FulmarError} As {@link AsyncVLLM.loadAdapter}; `ABORTED` if the signal fired.
+   *
+   * @example
+   * ```ts no-run
+   * import { AsyncVLLM, loadModel, WeightSync } from 'fulmar'
+   *
+   * const model = await loadModel('Qwen/Qwen3-0.6B')
+   * await model.decoder.addLora({ r: 16 }, { seed: 0 })
+   * const vllm = await AsyncVLLM.connect('http://gpu-1:8000')
+   * const capture = async (version: number) => {
+   *   const folder = `/shared/adapters/v${version}`
+   *   await model.save(folder, { adapter: 'alone' })
+   *   return folder
+   * }
+   * const sync = new WeightSync({ capture, receivers: [vllm] })
+   * sync.start(model.decoder.version)
+   * await sync.waitServed()
+   * ```
+   */
+  async stage(folder: string, version: number, { signal }: WeightContext): Promise<void> {
+    await this.#adapters.stage(folder, version, signal)
+  }
+
+  /**
+   * Serves the staged adapter: requests in flight finish with what they began with. A server that lacks it is taken
+   * out.
+   * @throws {FulmarError} `CLOSED` if nothing of this version was staged.
+   */
+  commit(version: number): void {
+    this.#adapters.commit(version)
+  }
+
+  /** Unloads the staged adapter; after a commit that was not settled, the servers serve what they served before. */
+  rollback(): void {
+    this.#adapters.rollback()
+  }
+
+  /** Unloads the adapter before the served one, after its last request. */
+  settle(): void {
+    this.#adapters.settle()
   }
 
   /**
@@ -391,6 +434,31 @@ export class AsyncVLLM implements StreamingPolicy {
     await this.#servers.close()
   }
 
+  /**
+   * Sends a request that names the model which is served when it is sent: an adapter may be loaded while it waits. The
+   * versions of the answer are those of that model.
+   */
+  async #request<T>(
+    make: (name: () => NamedModel) => ServerRequest<T>,
+  ): Promise<ServerAnswer<T> | undefined> {
+    const used = new Set<InUse>()
+    let last = this.#adapters.served
+    const name = () => {
+      last = this.#adapters.served
+      if (!used.has(last)) last.enter()
+      used.add(last)
+      return last.model
+    }
+    try {
+      const answer = await this.#servers.request(make(name))
+      if (answer === undefined) return undefined
+      const { minVersion, maxVersion } = answer
+      return { ...answer, maxVersion: Math.max(minVersion, Math.min(maxVersion, last.endVersion)) }
+    } finally {
+      for (const use of used) use.leave()
+    }
+  }
+
   /** Runs `body` as the only request of that id. */
   async #once<T>(requestId: string, body: () => Promise<T>): Promise<T> {
     if (this.#live.has(requestId))
@@ -404,7 +472,7 @@ export class AsyncVLLM implements StreamingPolicy {
   }
 
   #checkIds(ids: Uint32Array, maxTokens: number): void {
-    const { vocabSize, contextLength } = this.#served
+    const { vocabSize, contextLength } = this.served
     const wrong = vocabSize === undefined ? undefined : ids.find((id) => id >= vocabSize)
     if (wrong !== undefined)
       throw new FulmarError('OUT_OF_RANGE', `ids must be below ${vocabSize}: got ${wrong}`)
@@ -419,7 +487,7 @@ async function probeAll(
   servers: Servers,
   urls: readonly string[],
   options: AsyncVLLMOptions,
-): Promise<AsyncVLLM['served']> {
+): Promise<NamedModel> {
   const ended = await Promise.allSettled(urls.map((_, target) => probeServer(servers, target, options)))
   const problems = ended.flatMap((one, target) =>
     one.status === 'rejected' ? [{ error: one.reason as unknown, url: urls[target] }] : [],

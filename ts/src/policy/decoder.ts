@@ -1,6 +1,6 @@
 /** Policy over a decoder in this process. */
 
-import { checkKnownKeys, checkTypedArray } from '../core/index.js'
+import { checkGiven, checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import { type Decoder, Engine, type EngineOptions } from '../model/index.js'
 import {
   type Completion,
@@ -11,15 +11,38 @@ import {
   type ScoreRequest,
   type TokenScores,
 } from './policy.js'
+import { Replaceable } from './replaceable.js'
 import { type DistributionPolicy, type DistributionRequest, TokenDistribution } from './token-distribution.js'
+import type { WeightReceiver } from './weight-receiver.js'
 
 /** Options of {@link DecoderPolicy}. */
-export type DecoderPolicyOptions = Pick<EngineOptions, 'decodeStream'>
+export interface DecoderPolicyOptions extends Pick<EngineOptions, 'decodeStream'> {
+  /**
+   * Name of the policy among the receivers of a `WeightSync`.
+   * @default 'decoder'
+   */
+  readonly name?: string
+  /**
+   * Called with each decoder that was staged and then replaced or discarded, once no request uses it: dispose it here.
+   * @default the garbage collector frees it
+   */
+  readonly onReplaced?: (decoder: Decoder) => void
+}
+
+/** A decoder, and its engine while requests are in flight. */
+interface Sampler {
+  readonly decoder: Decoder
+  engine: Engine | undefined
+  numInFlight: number
+}
 
 /**
  * A {@link DistributionPolicy} over a {@link Decoder} in this process. Requests are batched continuously (see
- * {@link Engine}); a completion does not depend on the rest of its batch. Weights may change during
- * generation: a completion has the oldest and the newest policy version. The caller disposes the decoder.
+ * {@link Engine}); a completion does not depend on the rest of its batch. The caller disposes the decoder.
+ *
+ * New weights come in one of two ways. Train the policy's own decoder: a request in flight continues with the changed
+ * weights, and its completion has the oldest and the newest policy version. Or let a `WeightSync` hand over another
+ * decoder, such as a {@link Decoder.snapshot} of the one in training: a request in flight finishes with the weights that it began with.
  *
  * @example
  * ```ts
@@ -35,18 +58,34 @@ export type DecoderPolicyOptions = Pick<EngineOptions, 'decodeStream'>
  * assert.equal(one.minPolicyVersion, 0)
  * ```
  */
-export class DecoderPolicy implements DistributionPolicy {
-  /** Decoder that generates. */
-  readonly decoder: Decoder
+export class DecoderPolicy implements DistributionPolicy, WeightReceiver<Decoder> {
+  /** Name among the receivers of a `WeightSync`. */
+  readonly name: string
   readonly #options: DecoderPolicyOptions
-  #engine: Engine | undefined
-  #inFlight = 0
+  readonly #samplers: Replaceable<Sampler>
 
   /** @throws {FulmarError} `UNKNOWN_NAME` for an unknown key. */
   constructor(decoder: Decoder, options: DecoderPolicyOptions = {}) {
-    checkKnownKeys('options', options, ['decodeStream'])
-    this.decoder = decoder
+    checkKnownKeys('options', options, ['decodeStream', 'name', 'onReplaced'])
+    const { name = 'decoder', onReplaced = () => {} } = options
+    this.name = name
     this.#options = options
+    const close = (sampler: Sampler) => {
+      // The first decoder belongs to the caller, and may be in training.
+      if (sampler.decoder !== decoder) onReplaced(sampler.decoder)
+    }
+    this.#samplers = new Replaceable(close, samplerOf(decoder))
+  }
+
+  /** Decoder that generates. */
+  get decoder(): Decoder {
+    return this.#sampler.decoder
+  }
+
+  get #sampler(): Sampler {
+    const { served } = this.#samplers
+    if (served === undefined) throw new FulmarError('CLOSED', 'policy must have a decoder: there is none')
+    return served
   }
 
   /** Stop strings need a `decodeStream`. */
@@ -67,22 +106,25 @@ export class DecoderPolicy implements DistributionPolicy {
   async generate(request: GenerateRequest): Promise<Completion> {
     checkGenerateRequest(request)
     const { requestId, promptIds, seed, sessionId: _, ...options } = request
-    this.#engine ??= new Engine(this.decoder, this.#options)
-    this.#inFlight += 1
-    try {
-      const drawn = await this.#engine.generate({ ids: promptIds.slice(), seed }, options)
-      const { ids, logProbs, sampledLogProbs, finishReason, stoppedBy } = drawn
-      const policyVersions = Uint32Array.from(drawn.policyVersions)
-      const [minPolicyVersion = this.version, maxPolicyVersion = this.version] = [
-        policyVersions[0],
-        policyVersions.at(-1),
-      ]
-      const versions = { minPolicyVersion, maxPolicyVersion, policyVersions }
-      return { requestId, ids, logProbs, sampledLogProbs, finishReason, stoppedBy, ...versions }
-    } finally {
-      this.#inFlight -= 1
-      if (this.#inFlight === 0) this.#close()
-    }
+    return await this.#samplers.use(async (sampler) => {
+      sampler.engine ??= new Engine(sampler.decoder, pickStream(this.#options))
+      sampler.numInFlight += 1
+      try {
+        const drawn = await sampler.engine.generate({ ids: promptIds.slice(), seed }, options)
+        const { ids, logProbs, sampledLogProbs, finishReason, stoppedBy } = drawn
+        const policyVersions = Uint32Array.from(drawn.policyVersions)
+        const { version } = sampler.decoder
+        const [minPolicyVersion = version, maxPolicyVersion = version] = [
+          policyVersions[0],
+          policyVersions.at(-1),
+        ]
+        const versions = { minPolicyVersion, maxPolicyVersion, policyVersions }
+        return { requestId, ids, logProbs, sampledLogProbs, finishReason, stoppedBy, ...versions }
+      } finally {
+        sampler.numInFlight -= 1
+        if (sampler.numInFlight === 0) freeCache(sampler)
+      }
+    })
   }
 
   /**
@@ -94,14 +136,16 @@ export class DecoderPolicy implements DistributionPolicy {
     checkScoreRequest(request)
     const { requestId } = request
     const ids = request.ids.slice()
-    const policyVersion = this.version
     const mask = new Uint8Array(ids.length).fill(1)
     mask[0] = 0
-    // A batch without a masked token throws, and its result would be empty.
-    if (ids.length === 1) return { requestId, logProbs: Float32Array.of(Number.NaN), policyVersion }
-    const { logProb } = await this.decoder.score({ ids, offsets: Uint32Array.of(0, ids.length), mask })
-    logProb[0] = Number.NaN
-    return { requestId, logProbs: logProb, policyVersion }
+    return await this.#samplers.use(async ({ decoder }) => {
+      const { version: policyVersion } = decoder
+      // A batch without a masked token throws, and its result would be empty.
+      if (ids.length === 1) return { requestId, logProbs: Float32Array.of(Number.NaN), policyVersion }
+      const { logProb } = await decoder.score({ ids, offsets: Uint32Array.of(0, ids.length), mask })
+      logProb[0] = Number.NaN
+      return { requestId, logProbs: logProb, policyVersion }
+    })
   }
 
   /**
@@ -118,7 +162,9 @@ export class DecoderPolicy implements DistributionPolicy {
     // Copied, as a caller may overwrite them during the computation.
     const [ids, offsets, mask] = [request.ids.slice(), request.offsets.slice(), request.mask.slice()]
     const { vocab_size: vocabSize } = this.decoder.config
-    const { topIds, topLogProb } = await this.decoder.score({ ids, offsets, mask }, { topK: vocabSize })
+    const { topIds, topLogProb } = await this.#samplers.use(({ decoder }) =>
+      decoder.score({ ids, offsets, mask }, { topK: vocabSize }),
+    )
     const places = Array.from(mask.keys()).filter((at) => mask[at] === 1)
     const logProbs = new Float32Array(places.length * vocabSize)
     for (const [row, at] of places.entries()) {
@@ -128,9 +174,49 @@ export class DecoderPolicy implements DistributionPolicy {
     return new TokenDistribution({ ids, offsets, mask, logProbs })
   }
 
-  /** Frees the KV cache if there are no requests. */
-  #close(): void {
-    this.#engine?.[Symbol.dispose]()
-    this.#engine = undefined
+  /**
+   * Takes a decoder for `commit` to serve. Its weights must not change any more, as those of a {@link Decoder.snapshot}.
+   * @throws {FulmarError} `INCOMPATIBLE` if it has another vocabulary or another version.
+   */
+  async stage(decoder: Decoder, version: number): Promise<void> {
+    checkGiven('decoder', decoder)
+    const [given, known] = [decoder.config.vocab_size, this.decoder.config.vocab_size]
+    if (given !== known)
+      throw new FulmarError('INCOMPATIBLE', `decoder must have a vocabulary of ${known}: got ${given}`)
+    if (decoder.version !== version)
+      throw new FulmarError('INCOMPATIBLE', `decoder must be of version ${version}: got ${decoder.version}`)
+    await this.#samplers.stage(version, () => samplerOf(decoder))
   }
+
+  /**
+   * Serves the staged decoder: requests in flight finish with the one before.
+   * @throws {FulmarError} `CLOSED` if nothing of this version was staged.
+   */
+  commit(version: number): void {
+    this.#samplers.commit(version)
+  }
+
+  /** Discards the staged decoder; after a commit that was not settled it serves the previous one. */
+  rollback(): void {
+    this.#samplers.rollback()
+  }
+
+  /** Lets go of the previous decoder once no request uses it. */
+  settle(): void {
+    this.#samplers.settle()
+  }
+}
+
+function samplerOf(decoder: Decoder): Sampler {
+  return { decoder, engine: undefined, numInFlight: 0 }
+}
+
+function pickStream({ decodeStream }: DecoderPolicyOptions): EngineOptions {
+  return decodeStream === undefined ? {} : { decodeStream }
+}
+
+/** Frees the KV cache. */
+function freeCache(sampler: Sampler): void {
+  sampler.engine?.[Symbol.dispose]()
+  sampler.engine = undefined
 }

@@ -32,4 +32,5 @@ export type { CompletionPart, StreamingPolicy, TokenStream } from './token-strea
 export type { LogProbsMode, ServedModel } from './vllm-protocol.js'
 export type { ServerStats } from './vllm-servers.js'
 export type { WeightPhase, WeightUpdate, WeightUpdateResult } from './vllm-weights.js'
+export type { WeightContext, WeightReceiver } from './weight-receiver.js'
 export { WorkerPolicy, type WorkerPolicyOptions } from './worker-policy.js'

@@ -3,10 +3,21 @@
 import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
 import type { OnnxSource } from './onnx-process.js'
-import { checkVersion, startProcess, ThreadPolicy, type WorkerThread } from './thread-policy.js'
+import {
+  checkVersion,
+  startProcess,
+  ThreadPolicy,
+  type WeightMessage,
+  type WorkerThread,
+} from './thread-policy.js'
 
 /** Options of {@link OnnxPolicy.launch}. */
 export interface OnnxPolicyOptions {
+  /**
+   * Name of the policy among the receivers of a `WeightSync`.
+   * @default 'onnx'
+   */
+  readonly name?: string
   /**
    * Initial policy version of the weights.
    * @default 0
@@ -53,7 +64,7 @@ export interface OnnxPolicyOptions {
  * await policy.close()
  * ```
  */
-export class OnnxPolicy extends ThreadPolicy {
+export class OnnxPolicy extends ThreadPolicy<string | Uint8Array> {
   readonly #contextLength: number
   readonly #numThreads: number
 
@@ -62,7 +73,8 @@ export class OnnxPolicy extends ThreadPolicy {
     options: Required<Omit<OnnxPolicyOptions, 'thread' | 'tokenizer'>>,
     hasTokenizer: boolean,
   ) {
-    super(thread, options.version, { stopStrings: hasTokenizer })
+    const { name, version } = options
+    super(thread, { name, version, capabilities: { stopStrings: hasTokenizer } })
     this.#contextLength = options.contextLength
     this.#numThreads = options.numThreads
   }
@@ -73,25 +85,28 @@ export class OnnxPolicy extends ThreadPolicy {
    * `UNKNOWN_NAME` for an option.
    */
   static async launch(model: string | Uint8Array, options: OnnxPolicyOptions = {}): Promise<OnnxPolicy> {
-    checkKnownKeys('options', options, ['version', 'contextLength', 'numThreads', 'tokenizer', 'thread'])
-    const { version = 0, contextLength = 4096, numThreads = 0, tokenizer } = options
+    checkKnownKeys('options', options, [
+      ...['name', 'version', 'contextLength', 'numThreads', 'tokenizer', 'thread'],
+    ])
+    const { name = 'onnx', version = 0, contextLength = 4096, numThreads = 0, tokenizer } = options
     checkVersion(version)
     if (typeof model !== 'string') checkTypedArray('model', model, Uint8Array)
-    for (const [name, value, least] of [
+    for (const [option, value, least] of [
       ['contextLength', contextLength, 1],
       ['numThreads', numThreads, 0],
     ] as const) {
       if (!Number.isSafeInteger(value) || value < least)
-        throw new FulmarError('OUT_OF_RANGE', `${name} must be an integer >= ${least}: got ${value}`)
+        throw new FulmarError('OUT_OF_RANGE', `${option} must be an integer >= ${least}: got ${value}`)
     }
     const thread =
       options.thread ?? (await startProcess(new URL('./onnx-process.js', import.meta.url), 'fulmar-onnx'))
     const limits = { contextLength, numThreads }
-    const policy = new OnnxPolicy(thread, { version, ...limits }, tokenizer !== undefined)
+    const policy = new OnnxPolicy(thread, { name, version, ...limits }, tokenizer !== undefined)
     try {
-      const text = tokenizer && { tokenizer: JSON.stringify(tokenizer) }
-      const source: OnnxSource = { model, version, ...limits, ...text }
-      await policy.load(source, version, [])
+      const { source, transfer } = await policy.toMessage(model, version)
+      const first: OnnxSource = { ...source, ...(tokenizer && { tokenizer: JSON.stringify(tokenizer) }) }
+      await policy.stageMessage({ source: first, transfer }, version)
+      await policy.commit(version)
       return policy
     } catch (error) {
       await policy.close()
@@ -105,9 +120,15 @@ export class OnnxPolicy extends ThreadPolicy {
    */
   async pushModel(model: string | Uint8Array, options: { readonly version: number }): Promise<void> {
     checkKnownKeys('options', options, ['version'], ['version'])
-    const { version } = options
+    if (typeof model !== 'string') checkTypedArray('model', model, Uint8Array)
+    await this.replace(model, options.version)
+  }
+
+  protected override async toMessage(
+    model: string | Uint8Array,
+    version: number,
+  ): Promise<WeightMessage & { readonly source: OnnxSource }> {
     const limits = { contextLength: this.#contextLength, numThreads: this.#numThreads }
-    const source: OnnxSource = { model, version, ...limits }
-    await this.load(source, version, [])
+    return { source: { model, version, ...limits }, transfer: [] }
   }
 }

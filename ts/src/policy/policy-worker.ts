@@ -2,13 +2,13 @@
 
 import { isMainThread, parentPort, workerData } from 'node:worker_threads'
 import { FulmarError } from '../core/index.js'
-import { Decoder, type DecoderConfig, type WeightDtype } from '../model/index.js'
+import { Decoder, type DecoderConfig, type LoraConfig, type WeightDtype } from '../model/index.js'
 import { DecoderPolicy, type DecoderPolicyOptions } from './decoder.js'
 import { decodeStreamsOf, servePolicy, type WorkerModel } from './serve-policy.js'
 
 /**
- * Source of a thread's model: a Hugging Face folder, or a shape with a safetensors file. The tokenizer, as
- * JSON, comes with the first one.
+ * Source of a thread's model: a Hugging Face folder, or a shape with a safetensors file and an adapter if there is
+ * one. The tokenizer, as JSON, comes with the first one.
  */
 export type DecoderSource = { readonly tokenizer?: string } & (
   | { readonly folder: string; readonly version: number }
@@ -17,6 +17,7 @@ export type DecoderSource = { readonly tokenizer?: string } & (
       readonly weights: Uint8Array
       readonly dtype: WeightDtype
       readonly version: number
+      readonly adapter?: { readonly config: LoraConfig; readonly weights: Uint8Array }
     }
 )
 
@@ -27,6 +28,7 @@ async function openDecoder(source: DecoderSource, options: DecoderPolicyOptions)
     'folder' in source
       ? await Decoder.fromFolder(source.folder, { version })
       : Decoder.fromSafetensors(source.config, source.weights, { version, dtype: source.dtype })
+  if ('adapter' in source) await decoder.restoreLora(source.adapter.config, source.adapter.weights)
   return { policy: new DecoderPolicy(decoder, options), close: () => decoder[Symbol.dispose]() }
 }
 

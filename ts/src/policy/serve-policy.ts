@@ -3,6 +3,7 @@
 import { type ErrorCode, FulmarError, messageOf } from '../core/index.js'
 import { CharTokenizer, DecodeStream, HfTokenizer, TiktokenTokenizer } from '../tokenizer/index.js'
 import type { Completion, GenerateRequest, Policy, ScoreRequest, TokenScores } from './policy.js'
+import { Replaceable } from './replaceable.js'
 
 /** Call of a thread. `id` identifies the answer; a signal is a separate message. */
 export type WorkerCall = { readonly id: number } & (
@@ -13,7 +14,9 @@ export type WorkerCall = { readonly id: number } & (
       readonly isAborted: boolean
     }
   | { readonly kind: 'score'; readonly request: Omit<ScoreRequest, 'signal'> }
-  | { readonly kind: 'load'; readonly source: unknown }
+  | { readonly kind: 'stage'; readonly version: number; readonly source: unknown }
+  | { readonly kind: 'commit'; readonly version: number }
+  | { readonly kind: 'rollback' | 'settle' }
 )
 
 /** Message to a thread: a call, or the cancellation of one. */
@@ -21,7 +24,7 @@ export type WorkerMessage = WorkerCall | { readonly kind: 'abort'; readonly id: 
 
 /** Answer of a thread. */
 export type WorkerReply = { readonly id: number } & (
-  | { readonly ok: true; readonly value: Completion | TokenScores | { readonly version: number } }
+  | { readonly ok: true; readonly value: Completion | TokenScores | undefined }
   | { readonly ok: false; readonly code: ErrorCode; readonly message: string }
 )
 
@@ -37,58 +40,25 @@ export interface ReplyPort {
   postMessage(reply: WorkerReply): void
 }
 
-/** A model with its open calls: it is closed once it was replaced and has none left. */
-class Held {
-  readonly #model: WorkerModel
-  #numCalls = 0
-  #isReplaced = false
-
-  constructor(model: WorkerModel) {
-    this.#model = model
-  }
-
-  async use<T>(body: (policy: Policy) => Promise<T>): Promise<T> {
-    this.#numCalls += 1
-    try {
-      return await body(this.#model.policy)
-    } finally {
-      this.#numCalls -= 1
-      this.#closeIfIdle()
-    }
-  }
-
-  replace(): void {
-    this.#isReplaced = true
-    this.#closeIfIdle()
-  }
-
-  #closeIfIdle(): void {
-    if (this.#isReplaced && this.#numCalls === 0) this.#model.close()
-  }
-}
-
 /**
- * Answers calls. `load` makes a model from a call; until it succeeds, the model before it answers. Requests
- * in flight finish with the weights that they began with.
+ * Answers calls. `load` makes a model from a call; the model before it answers until the commit. Requests in
+ * flight finish with the weights that they began with.
  */
 export function servePolicy(port: ReplyPort, load: (source: unknown) => Promise<WorkerModel>): void {
   const running = new Map<number, AbortController>()
-  let current: Held | undefined
-  const loadNext = async (source: unknown) => {
-    const model = await load(source)
-    current?.replace()
-    current = new Held(model)
-    return { version: model.policy.version }
-  }
+  const models = new Replaceable<WorkerModel>((model) => model.close())
   const answer = async (call: WorkerCall, signal: AbortSignal) => {
-    if (call.kind === 'load') return await loadNext(call.source)
-    if (current === undefined) throw new FulmarError('CLOSED', 'the thread must have a model: there is none')
-    if (call.kind === 'generate')
-      return await current.use((policy) => policy.generate({ ...call.request, signal }))
-    return await current.use(async (policy) => {
-      if (policy.score) return await policy.score({ ...call.request, signal })
-      throw new FulmarError('INCOMPATIBLE', 'policy must be able to score: got one without')
-    })
+    if (call.kind === 'stage') await models.stage(call.version, () => load(call.source))
+    else if (call.kind === 'commit') models.commit(call.version)
+    else if (call.kind === 'generate')
+      return await models.use(({ policy }) => policy.generate({ ...call.request, signal }))
+    else if (call.kind === 'score')
+      return await models.use(async ({ policy }) => {
+        if (policy.score) return await policy.score({ ...call.request, signal })
+        throw new FulmarError('INCOMPATIBLE', 'policy must be able to score: got one without')
+      })
+    else models[call.kind]()
+    return undefined
   }
   port.on('message', (message) => {
     const { id } = message

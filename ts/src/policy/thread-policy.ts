@@ -13,6 +13,7 @@ import {
   type TokenScores,
 } from './policy.js'
 import type { WorkerCall, WorkerMessage, WorkerReply } from './serve-policy.js'
+import type { WeightReceiver } from './weight-receiver.js'
 
 /** Maximum number of waiting calls of one thread. */
 export const WORKER_CALLS_MAX = 65_536
@@ -32,18 +33,41 @@ interface Waiting {
   readonly stopListening: () => void
 }
 
-/** Shared part of policies in threads. A thread that ends fails every call with `UNAVAILABLE`. */
-export class ThreadPolicy implements Policy {
+/** Weights in the form of a message. */
+export interface WeightMessage {
+  readonly source: unknown
+  /** Memory that the thread takes over. */
+  readonly transfer: readonly ArrayBuffer[]
+}
+
+/** Options of {@link ThreadPolicy}. */
+interface ThreadPolicyOptions {
+  readonly name: string
+  readonly version: number
+  readonly capabilities: PolicyCapabilities
+}
+
+/**
+ * Shared part of policies in threads, which take `Weights` in the phases of a {@link WeightReceiver}. A thread that
+ * ends fails every call with `UNAVAILABLE`.
+ */
+export abstract class ThreadPolicy<Weights> implements Policy, WeightReceiver<Weights> {
+  /** Name among the receivers of a `WeightSync`. */
+  readonly name: string
   readonly capabilities: PolicyCapabilities
   readonly #thread: WorkerThread
   readonly #waiting = new Map<number, Waiting>()
   #numCalls = 0
+  #numRollbacks = 0
   #version: number
   #ended: FulmarError | undefined
 
   /** Creates a policy over a thread without a model. */
-  constructor(thread: WorkerThread, version: number, capabilities: PolicyCapabilities = {}) {
+  protected constructor(thread: WorkerThread, { name, version, capabilities }: ThreadPolicyOptions) {
     checkGiven('thread', thread)
+    checkGiven('name', name)
+    checkVersion(version)
+    this.name = name
     this.capabilities = capabilities
     this.#thread = thread
     this.#version = version
@@ -84,13 +108,56 @@ export class ThreadPolicy implements Policy {
   }
 
   /**
-   * Replaces the model of the thread atomically.
-   * @throws {FulmarError} `OUT_OF_RANGE` for a version; errors of the model.
+   * Loads weights into the thread, next to those in use.
+   * @throws {FulmarError} `OUT_OF_RANGE` for a version that is not a non-negative safe integer; `ABORTED` if a rollback came
+   * first; errors of the model.
    */
-  protected async load(source: unknown, version: number, transfer: readonly ArrayBuffer[]): Promise<void> {
+  async stage(weights: Weights, version: number): Promise<void> {
     checkVersion(version)
-    await this.#call({ kind: 'load', source }, { transfer })
+    const before = this.#numRollbacks
+    const message = await this.toMessage(weights, version)
+    if (this.#numRollbacks !== before)
+      throw new FulmarError('ABORTED', 'weights must be sent before a rollback: they were discarded')
+    await this.stageMessage(message, version)
+  }
+
+  /**
+   * Serves the staged weights: requests in flight finish with the old ones.
+   * @throws {FulmarError} `CLOSED` if nothing of this version was staged.
+   */
+  async commit(version: number): Promise<void> {
+    checkVersion(version)
+    await this.#call({ kind: 'commit', version }, {})
     this.#version = version
+  }
+
+  /** Discards the staged weights; after a commit that was not settled it serves the previous ones of `version`. */
+  async rollback(version: number): Promise<void> {
+    checkVersion(version)
+    this.#numRollbacks += 1
+    await this.#call({ kind: 'rollback' }, {})
+    this.#version = version
+  }
+
+  /** Frees the previous weights once no request uses them. */
+  settle(): void {
+    // A thread that has ended has freed them.
+    this.#call({ kind: 'settle' }, {}).catch(() => {})
+  }
+
+  /** Returns weights in the form that the thread loads. */
+  protected abstract toMessage(weights: Weights, version: number): Promise<WeightMessage>
+
+  /** Sends weights to the thread. */
+  protected async stageMessage({ source, transfer }: WeightMessage, version: number): Promise<void> {
+    await this.#call({ kind: 'stage', version, source }, { transfer })
+  }
+
+  /** Replaces the weights at once, in all phases. @throws {FulmarError} As {@link ThreadPolicy.stage}; the old weights then stay. */
+  protected async replace(weights: Weights, version: number): Promise<void> {
+    await this.stage(weights, version)
+    await this.commit(version)
+    this.settle()
   }
 
   #call<T>(

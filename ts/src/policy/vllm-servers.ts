@@ -196,6 +196,13 @@ export class Servers {
     this.router.setServing(target, false)
   }
 
+  /** Puts a server back that {@link Servers.quarantine} took out. */
+  readmit(target: number): void {
+    const server = this.#servers[target]
+    if (server) server.quarantined = false
+    this.router.setServing(target, true)
+  }
+
   async close(): Promise<void> {
     this.#closed = true
     for (const stopTimer of this.#timers) stopTimer()

@@ -4,10 +4,21 @@ import { checkGiven, checkKnownKeys } from '../core/index.js'
 import type { Decoder } from '../model/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
 import type { DecoderSource } from './policy-worker.js'
-import { checkVersion, startThread, ThreadPolicy, type WorkerThread } from './thread-policy.js'
+import {
+  checkVersion,
+  startThread,
+  ThreadPolicy,
+  type WeightMessage,
+  type WorkerThread,
+} from './thread-policy.js'
 
 /** Options of {@link WorkerPolicy.launch}. */
 export interface WorkerPolicyOptions {
+  /**
+   * Name of the policy among the receivers of a `WeightSync`.
+   * @default 'worker'
+   */
+  readonly name?: string
   /**
    * Initial policy version of the weights.
    * @default 0
@@ -24,8 +35,8 @@ export interface WorkerPolicyOptions {
 
 /**
  * A {@link Policy} over a decoder in a worker thread, which does not block this thread's event loop. Weights
- * are replaced atomically: requests in flight finish with the old ones, later ones use the new. A thread that
- * ends fails every call with `UNAVAILABLE`. Close it after use.
+ * are replaced atomically: requests in flight finish with the old ones, later ones use the new. An adapter of the decoder
+ * is copied too. A thread that ends fails every call with `UNAVAILABLE`. Close it after use.
  *
  * @example
  * ```ts
@@ -42,7 +53,11 @@ export interface WorkerPolicyOptions {
  * await policy.close()
  * ```
  */
-export class WorkerPolicy extends ThreadPolicy {
+export class WorkerPolicy extends ThreadPolicy<Decoder | string> {
+  private constructor(thread: WorkerThread, name: string, version: number, stopStrings: boolean) {
+    super(thread, { name, version, capabilities: { stopStrings } })
+  }
+
   /**
    * Starts a thread with a copy of a decoder's weights, or with the model of a folder as `Decoder.fromFolder`
    * reads it.
@@ -50,16 +65,18 @@ export class WorkerPolicy extends ThreadPolicy {
    * no threads.
    */
   static async launch(model: Decoder | string, options: WorkerPolicyOptions = {}): Promise<WorkerPolicy> {
-    checkKnownKeys('options', options, ['version', 'tokenizer', 'thread'])
+    checkKnownKeys('options', options, ['name', 'version', 'tokenizer', 'thread'])
     checkGiven('model', model)
-    const { version = typeof model === 'string' ? 0 : model.version, tokenizer } = options
-    const policy = new WorkerPolicy(
-      options.thread ?? (await startThread('policy-worker', 'fulmar-decoder')),
-      version,
-      { stopStrings: tokenizer !== undefined },
-    )
+    const { name = 'worker', tokenizer } = options
+    const { version = typeof model === 'string' ? 0 : model.version } = options
+    checkVersion(version)
+    const thread = options.thread ?? (await startThread('policy-worker', 'fulmar-decoder'))
+    const policy = new WorkerPolicy(thread, name, version, tokenizer !== undefined)
     try {
-      await policy.#push(model, version, tokenizer && { tokenizer: JSON.stringify(tokenizer) })
+      const { source, transfer } = await policy.toMessage(model, version)
+      const first: DecoderSource = { ...source, ...(tokenizer && { tokenizer: JSON.stringify(tokenizer) }) }
+      await policy.stageMessage({ source: first, transfer }, version)
+      await policy.commit(version)
       return policy
     } catch (error) {
       await policy.close()
@@ -74,23 +91,21 @@ export class WorkerPolicy extends ThreadPolicy {
    */
   async pushWeights(model: Decoder | string, options: { readonly version: number }): Promise<void> {
     checkKnownKeys('options', options, ['version'], ['version'])
-    const { version } = options
-    await this.#push(model, version)
+    checkGiven('model', model)
+    await this.replace(model, options.version)
   }
 
-  async #push(
+  protected override async toMessage(
     model: Decoder | string,
     version: number,
-    extra: Pick<DecoderSource, 'tokenizer'> = {},
-  ): Promise<void> {
-    if (typeof model === 'string') {
-      const source: DecoderSource = { ...extra, folder: model, version }
-      await this.load(source, version, [])
-      return
-    }
-    checkVersion(version)
+  ): Promise<WeightMessage & { readonly source: DecoderSource }> {
+    if (typeof model === 'string') return { source: { folder: model, version }, transfer: [] }
     const weights = Uint8Array.from(await model.toSafetensors())
-    const source: DecoderSource = { ...extra, config: model.config, weights, dtype: model.dtype, version }
-    await this.load(source, version, [weights.buffer])
+    const adapter = model.hasAdapter
+      ? { config: await model.loraConfig(), weights: Uint8Array.from(await model.loraToSafetensors()) }
+      : undefined
+    const { config, dtype } = model
+    const transfer = [weights.buffer, ...(adapter ? [adapter.weights.buffer] : [])]
+    return { source: { config, weights, dtype, version, ...(adapter && { adapter }) }, transfer }
   }
 }

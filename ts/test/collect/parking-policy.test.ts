@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { ParkingPolicy, WeightSync } from '../../src/collect/index.js'
 import type { Completion, GenerateRequest, Policy } from '../../src/policy/index.js'
-import { ScriptedPolicy } from '../../src/testing/index.js'
+import { checkWeightReceiver, ScriptedPolicy } from '../../src/testing/index.js'
 
 const request = (change: Partial<GenerateRequest> = {}): GenerateRequest => {
   return { requestId: 'a', promptIds: Uint32Array.of(1, 2), seed: 5, maxTokens: 6, stopIds: [9], ...change }
@@ -53,6 +53,13 @@ class TickingPolicy implements Policy {
 const settle = () => new Promise((resolve) => setImmediate(resolve))
 
 describe('ParkingPolicy', () => {
+  it('does what a receiver of weights must', async () => {
+    const weights = (version: number) =>
+      new ScriptedPolicy({ version, reply: ({ seed }) => [(seed + version) % 8, version, 9] })
+    const policy = new ParkingPolicy(weights(0))
+    await checkWeightReceiver<Policy>(() => policy, { weights })
+  })
+
   it('goes on with new weights where a completion was cut, and loses no token', async () => {
     const [old, young] = [new TickingPolicy(3, 10), new TickingPolicy(4, 20)]
     const replaced: Policy[] = []

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { type WeightReceiver, WeightSync } from '../../src/collect/index.js'
+import { WeightSync } from '../../src/collect/index.js'
+import type { WeightReceiver } from '../../src/policy/index.js'
 import { ManualClock } from '../../src/telemetry/index.js'
 
 const code = (value: string) => expect.objectContaining({ code: value })

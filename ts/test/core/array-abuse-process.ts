@@ -211,6 +211,7 @@ const OWNERS: Readonly<Record<string, () => object | Promise<object>>> = {
 const UNREACHED: Readonly<Record<string, string>> = {
   'OnnxPolicy.launch': 'the package of ONNX Runtime is optional',
   'OnnxPolicy#pushModel': 'the same',
+  'OnnxPolicy#stage': 'the same',
   'OnnxPolicy#generate': 'the same',
   'OnnxPolicy#score': 'the same',
   'OnnxWrapper.launch': 'the same',

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { AsyncVLLM, type AsyncVLLMOptions, type GenerateRequest } from '../../src/policy/index.js'
-import { checkPolicy } from '../../src/testing/index.js'
+import { checkPolicy, checkWeightReceiver } from '../../src/testing/index.js'
 import { connect, serve } from './connect-vllm.js'
 import { FAULTS, type Fault, letterOf } from './fake-vllm.js'
 import { TurningClock } from './turning-clock.js'
@@ -323,6 +323,79 @@ describe('AsyncVLLM', () => {
     expect((await sent).minPolicyVersion).toBe(0)
     expect([(await waiting).minPolicyVersion, (await scoring).policyVersion]).toEqual([1, 1])
     expect(fake.requests.map(({ model }) => model)).toEqual(['fake', 'fake', 'step-1', 'step-1'])
+  })
+
+  it('does what a receiver of weights must', async () => {
+    const policy = await connect([await serve(), await serve()])
+    await checkWeightReceiver(() => policy, { weights: (version) => `/adapters/v${version}` })
+  })
+
+  it('stamps a request that an adapter overtakes with the version that drew it', async () => {
+    const fake = await serve({ holds: true })
+    const policy = await connect([fake])
+    const sent = policy.generate(request)
+    await until(() => fake.requests.length === 2)
+    await policy.loadAdapter({ name: 'step-1', path: '/adapters/1', version: 1 })
+    fake.release()
+    const { minPolicyVersion, maxPolicyVersion } = await sent
+    expect([minPolicyVersion, maxPolicyVersion]).toEqual([0, 0])
+  })
+
+  it('unloads a replaced adapter after its last request', async () => {
+    const fake = await serve()
+    const policy = await connect([fake])
+    const context = { signal: new AbortController().signal }
+    await policy.stage('/adapters/v1', 1, context)
+    policy.commit(1)
+    policy.settle()
+    expect([...fake.adapters.values()]).toEqual([1])
+    fake.hold()
+    const sent = policy.generate(request)
+    await until(() => fake.requests.length === 2)
+    await policy.stage('/adapters/v2', 2, context)
+    policy.commit(2)
+    policy.settle()
+    expect([...fake.adapters.values()]).toEqual([1, 2])
+    fake.release()
+    const { minPolicyVersion, maxPolicyVersion } = await sent
+    expect([minPolicyVersion, maxPolicyVersion]).toEqual([1, 1])
+    await until(() => fake.adapters.size === 1)
+    expect([...fake.adapters.values()]).toEqual([2])
+  })
+
+  it('serves what it served where a server refuses a staged adapter', async () => {
+    const [good, bad] = [await serve(), await serve({ broken: { '/v1/load_lora_adapter': 99 } })]
+    const policy = await connect([good, bad], { maxAttempts: 2 })
+    const staging = policy.stage('/adapters/v1', 1, { signal: new AbortController().signal })
+    await expect(staging).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    expect(() => policy.commit(1)).toThrow(expect.objectContaining({ code: 'CLOSED' }))
+    policy.rollback()
+    await until(() => good.events.includes('/v1/unload_lora_adapter'))
+    expect([good.adapters.size, policy.version, policy.served.model]).toEqual([0, 0, 'fake'])
+  })
+
+  it('leaves nothing staged where the signal fires during the load', async () => {
+    const fake = await serve()
+    const policy = await connect([fake])
+    const controller = new AbortController()
+    const staging = policy.stage('/adapters/v1', 1, controller)
+    controller.abort()
+    await expect(staging).rejects.toMatchObject({ code: 'ABORTED' })
+    expect(() => policy.commit(1)).toThrow(expect.objectContaining({ code: 'CLOSED' }))
+    await until(() => fake.adapters.size === 0)
+  })
+
+  it('takes a server out that lacks the committed adapter, and puts it back by a rollback', async () => {
+    const [away, good] = [await serve(), await serve()]
+    const policy = await connect([away, good])
+    policy.router.setServing(0, false)
+    await policy.stage('/adapters/v1', 1, { signal: new AbortController().signal })
+    policy.router.setServing(0, true)
+    policy.commit(1)
+    expect([policy.router.serving, policy.version]).toEqual([[false, true], 1])
+    policy.rollback()
+    expect([policy.router.serving, policy.version]).toEqual([[true, true], 0])
+    expect((await policy.generate(request)).maxPolicyVersion).toBe(0)
   })
 
   it('keeps a server out that was out while an adapter was loaded', async () => {

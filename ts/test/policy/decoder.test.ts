@@ -2,8 +2,9 @@ import { describe, expect, it } from 'vitest'
 import { AdamW, Decoder } from '../../src/model/index.js'
 import { drawProbabilities } from '../../src/objective/index.js'
 import { DecoderPolicy, type DecoderPolicyOptions, type RequestRule } from '../../src/policy/index.js'
-import { checkPolicy } from '../../src/testing/index.js'
+import { checkPolicy, checkWeightReceiver } from '../../src/testing/index.js'
 import { TINY } from '../model/tiny.js'
+import { adapted, versioned } from './versioned.js'
 
 const request = { requestId: 'a', promptIds: Uint32Array.of(1, 2), seed: 7, maxTokens: 8, stopIds: [2] }
 
@@ -18,6 +19,71 @@ describe('DecoderPolicy', () => {
       ...limits,
       textOf,
     })
+  })
+
+  it('does what a receiver of weights must', async () => {
+    const replaced: number[] = []
+    const first = await versioned(0)
+    const onReplaced = (decoder: Decoder) => replaced.push(decoder.version)
+    const policy = new DecoderPolicy(first, { onReplaced })
+    await checkWeightReceiver(() => policy, { weights: versioned })
+    // Rolled back before and after a commit, staged and replaced by another, and served until the next.
+    expect(replaced).toEqual([1, 1, 2, 1, 3, 4])
+    expect(policy.decoder.version).toBe(5)
+  })
+
+  it('refuses weights of another vocabulary, and of another version than they are staged as', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    using other = Decoder.fromSeed({ ...TINY, vocab_size: 24 }, { seed: 2 })
+    const policy = new DecoderPolicy(decoder)
+    await expect(policy.stage(other, 0)).rejects.toMatchObject({ code: 'INCOMPATIBLE' })
+    await expect(policy.stage(decoder, 1)).rejects.toMatchObject({ code: 'INCOMPATIBLE' })
+  })
+
+  it('finishes a request with the weights that it began with, and then lets go of them', async () => {
+    const [first, second, third] = [await versioned(0), await versioned(1), await versioned(2)]
+    const alone = await new DecoderPolicy(second).generate(request)
+    const replaced: Decoder[] = []
+    const policy = new DecoderPolicy(first, { onReplaced: (decoder) => replaced.push(decoder) })
+    const serve = async (decoder: Decoder) => {
+      await policy.stage(decoder, decoder.version)
+      policy.commit(decoder.version)
+      policy.settle()
+    }
+    await serve(second)
+    const running = policy.generate(request)
+    await serve(third)
+    expect(replaced).toEqual([])
+    expect(await running).toEqual(alone)
+    expect(replaced).toEqual([second])
+  })
+
+  it('serves a snapshot of a decoder with an adapter while that is trained', async () => {
+    using decoder = await adapted()
+    using snapshot = await decoder.snapshot()
+    const wanted = await new DecoderPolicy(decoder).generate(request)
+    using optimizer = new AdamW(decoder, { learningRate: 0.1 })
+    await decoder.forward({
+      ids: Uint32Array.of(1, 2),
+      offsets: Uint32Array.of(0, 2),
+      mask: Uint8Array.of(0, 1),
+    })
+    await decoder.backward(Float32Array.of(0, -1))
+    await optimizer.step()
+    expect(await new DecoderPolicy(snapshot).generate(request)).toEqual(wanted)
+    expect([snapshot.version, decoder.version, snapshot.hasAdapter]).toEqual([3, 4, true])
+  })
+
+  it('stamps tokens with the version of a decoder whose adapter was restored', async () => {
+    using decoder = await adapted()
+    const [config, bytes] = [await decoder.loraConfig(), await decoder.loraToSafetensors()]
+    using base = Decoder.fromSeed(TINY, { seed: 2 })
+    using again = Decoder.fromSafetensors(TINY, await base.toSafetensors(), { version: decoder.version })
+    await again.restoreLora(config, bytes)
+    expect(again.version).toBe(3)
+    expect(await new DecoderPolicy(again).generate(request)).toEqual(
+      await new DecoderPolicy(decoder).generate(request),
+    )
   })
 
   it('refuses an option that it does not know', () => {

@@ -99,8 +99,8 @@ export class FakeVllm {
   readonly dealt: Fault[] = []
   /** Connections that clients closed before their answer. */
   numClosed = 0
-  /** Adapters that are loaded. */
-  readonly adapters = new Set<string>()
+  /** Adapters that are loaded, each with the digits at the end of its path: they decide what it draws. */
+  readonly adapters = new Map<string, number>()
   readonly #options: FakeVllmOptions
   readonly #server: Server
   readonly #broken: Map<string, number>
@@ -110,6 +110,7 @@ export class FakeVllm {
   #holds: boolean
   #lastAnswer = ''
   #weights = 0
+  #baseWeights = 0
   readonly #known = new Map<number, readonly number[]>()
   url = ''
 
@@ -129,6 +130,11 @@ export class FakeVllm {
     const address = fake.#server.address()
     fake.url = `http://127.0.0.1:${typeof address === 'object' ? address?.port : 0}`
     return fake
+  }
+
+  /** Holds completions from now on. */
+  hold(): void {
+    this.#holds = true
   }
 
   /** Lets held completions go. */
@@ -190,16 +196,22 @@ export class FakeVllm {
   #control(path: string, text: string, response: ServerResponse): unknown {
     const body = text === '' ? {} : JSON.parse(text)
     this.events.push(path)
-    if (path === '/finish_weight_update') this.#setWeights(Number(body.weight_version))
-    else if (path === '/v1/load_lora_adapter') this.adapters.add(body.lora_name)
-    else if (path === '/v1/unload_lora_adapter') this.adapters.delete(body.lora_name)
+    if (path === '/finish_weight_update') this.#baseWeights = Number(body.weight_version)
+    else if (path === '/v1/load_lora_adapter') {
+      if (this.adapters.has(body.lora_name))
+        return send(response, 400, { error: { message: `${body.lora_name} has already been loaded` } })
+      this.adapters.set(body.lora_name, Number(/\d*$/.exec(body.lora_path)?.[0]))
+    } else if (path === '/v1/unload_lora_adapter') this.adapters.delete(body.lora_name)
     else if (!/^\/(pause\?mode=|start_weight_update|update_weights|reset_prefix_cache|resume)/.test(path))
       return send(response, 404, { detail: 'Not Found' })
     return send(response, 200, {})
   }
 
-  #setWeights(version: number): void {
-    this.#weights = version
+  /** Draws with the weights of the base model or of an adapter from now on. */
+  #useWeights(model: string): void {
+    const weights = this.adapters.get(model) ?? this.#baseWeights
+    if (weights === this.#weights) return
+    this.#weights = weights
     this.#known.clear()
   }
 
@@ -231,6 +243,7 @@ export class FakeVllm {
       return send(response, 400, { error: { message: 'Token id is out of vocabulary' } })
     if (body.model !== 'fake' && !this.adapters.has(body.model))
       return send(response, 404, { error: { message: `The model ${body.model} does not exist.` } })
+    this.#useWeights(body.model)
     const whole = this.#completion(body, fault)
     const text = JSON.stringify(whole)
     const earlier = this.#lastAnswer

@@ -2,12 +2,13 @@ import { Worker } from 'node:worker_threads'
 import { afterEach, describe, expect, it } from 'vitest'
 import { AdamW, Decoder } from '../../src/model/index.js'
 import { DecoderPolicy, type WorkerMessage, WorkerPolicy, type WorkerThread } from '../../src/policy/index.js'
-import { startThread, ThreadPolicy, WORKER_CALLS_MAX } from '../../src/policy/thread-policy.js'
+import { startThread, WORKER_CALLS_MAX } from '../../src/policy/thread-policy.js'
 import { Tensor, TensorDict } from '../../src/tensor/index.js'
-import { checkPolicy } from '../../src/testing/index.js'
+import { checkPolicy, checkWeightReceiver } from '../../src/testing/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 import { RemoteTransformersWrapper, TransformersWrapper } from '../../src/torchrl/index.js'
 import { TINY } from '../model/tiny.js'
+import { adapted, versioned } from './versioned.js'
 
 /** The thread runs the built package: the addon's, or with the condition of these tests the WebAssembly module's. */
 const FILE = new URL('../../../dist/policy/policy-worker.js', import.meta.url)
@@ -33,7 +34,8 @@ class SilentThread implements WorkerThread {
 
   postMessage(message: WorkerMessage): void {
     this.said.push(message)
-    if (message.kind === 'load') this.emit('message', { id: message.id, ok: true, value: { version: 0 } })
+    if (message.kind === 'stage' || message.kind === 'commit')
+      this.emit('message', { id: message.id, ok: true, value: undefined })
   }
 
   on(event: string, listener: (value: never) => void): void {
@@ -84,6 +86,44 @@ describe('WorkerPolicy', () => {
     const whole = { requestId: 's', ids: Uint32Array.of(3, 1, 4) }
     expect(await there.score(whole)).toEqual(await here.score(whole))
     expect(request.promptIds).toEqual(Uint32Array.of(1, 2))
+  })
+
+  it('does what a receiver of weights must', async () => {
+    const policy = await launch(await versioned(0))
+    await checkWeightReceiver(() => policy, { weights: versioned })
+  })
+
+  it('draws with the adapter of a decoder, to the bit, and stamps its version', async () => {
+    using decoder = await adapted()
+    const policy = await launch(decoder)
+    expect(await policy.generate(request)).toEqual(await new DecoderPolicy(decoder).generate(request))
+    using fresh = Decoder.fromSeed(TINY, { seed: 2 })
+    await policy.pushWeights(fresh, { version: 7 })
+    const base = await policy.generate(request)
+    await policy.pushWeights(decoder, { version: 8 })
+    const after = await policy.generate(request)
+    expect(after.logProbs).not.toEqual(base.logProbs)
+    expect([after.minPolicyVersion, after.maxPolicyVersion]).toEqual([8, 8])
+    const whole = { requestId: 's', ids: Uint32Array.of(3, 1, 4) }
+    expect((await policy.score(whole)).logProbs).toEqual(
+      (await new DecoderPolicy(decoder).score(whole)).logProbs,
+    )
+  })
+
+  it('discards weights that a rollback overtakes, before or after they were sent', async () => {
+    const policy = await launch(await versioned(0))
+    const early = policy.stage(await versioned(1), 1).catch((error) => error)
+    await policy.rollback(0)
+    expect(await early).toMatchObject({ code: 'ABORTED' })
+    await expect(policy.commit(1)).rejects.toMatchObject({ code: 'CLOSED' })
+    for (const numTurns of [1, 5, 20]) {
+      const staging = policy.stage(await versioned(1), 1).catch((error) => error)
+      for (let turn = 0; turn < numTurns; turn++) await new Promise((resolve) => setImmediate(resolve))
+      await policy.rollback(0)
+      await staging
+      await expect(policy.commit(1)).rejects.toMatchObject({ code: 'CLOSED' })
+    }
+    expect((await policy.generate(request)).minPolicyVersion).toBe(0)
   })
 
   it('takes weights whole: what runs ends with those that it began with', async () => {
@@ -161,7 +201,7 @@ describe('WorkerPolicy', () => {
     const controller = new AbortController()
     const call = policy.generate({ ...request, signal: controller.signal })
     controller.abort()
-    expect(thread.said.slice(1).map(({ kind }) => kind)).toEqual(['generate', 'abort'])
+    expect(thread.said.slice(2).map(({ kind }) => kind)).toEqual(['generate', 'abort'])
     thread.emit('message', { id: 99, ok: true, value: null }) // an answer to nothing
     thread.emit('error', new Error('out of memory'))
     await expect(call).rejects.toMatchObject({
@@ -176,7 +216,7 @@ describe('WorkerPolicy', () => {
     const policy = await launch(decoder, thread)
     const calls = Array.from({ length: WORKER_CALLS_MAX }, () => policy.generate(request))
     await expect(policy.generate(request)).rejects.toMatchObject({ code: 'LIMIT_EXCEEDED' })
-    expect(thread.said).toHaveLength(1 + WORKER_CALLS_MAX)
+    expect(thread.said).toHaveLength(2 + WORKER_CALLS_MAX)
     thread.emit('exit', 1)
     const ended = await Promise.allSettled(calls)
     expect(ended.every(({ status }) => status === 'rejected')).toBe(true)
@@ -193,8 +233,7 @@ describe('WorkerPolicy', () => {
 
   it('says so where there is no file to run', async () => {
     const thread = await startThread('no-such-worker', 'x')
-    const policy = new ThreadPolicy(thread, 0)
-    await expect(policy.generate(request)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await expect(WorkerPolicy.launch('/no/folder', { thread })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   })
 })
 
