@@ -379,6 +379,7 @@ export class AsyncVLLM implements StreamingPolicy, WeightReceiver<string> {
    * @example
    * ```ts no-run
    * import { AsyncVLLM, loadModel, WeightSync } from 'fulmar'
+   * import assert from 'node:assert/strict'
    *
    * const model = await loadModel('Qwen/Qwen3-0.6B')
    * await model.decoder.addLora({ r: 16 }, { seed: 0 })
@@ -391,6 +392,7 @@ export class AsyncVLLM implements StreamingPolicy, WeightReceiver<string> {
    * const sync = new WeightSync({ capture, receivers: [vllm] })
    * sync.start(model.decoder.version)
    * await sync.waitServed()
+   * assert.deepEqual(sync.served, { vllm: model.decoder.version })
    * ```
    */
   async stage(folder: string, version: number, { signal }: WeightContext): Promise<void> {

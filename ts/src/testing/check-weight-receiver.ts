@@ -31,14 +31,18 @@ const REQUEST: GenerateRequest = {
  * ```ts
  * import { Decoder, DecoderPolicy } from 'fulmar'
  * import { checkWeightReceiver } from 'fulmar/testing'
+ * import assert from 'node:assert/strict'
  *
  * const shape = { model_type: 'llama', vocab_size: 10, hidden_size: 8, intermediate_size: 16, num_hidden_layers: 1, num_attention_heads: 2 } as const
  * const weights = async (version: number) => {
  *   using fresh = Decoder.fromSeed(shape, { seed: version })
  *   return Decoder.fromSafetensors(shape, await fresh.toSafetensors(), { version })
  * }
- * const first = await weights(0)
- * await checkWeightReceiver(() => new DecoderPolicy(first), { weights })
+ * const policy = new DecoderPolicy(await weights(0))
+ * await checkWeightReceiver(() => policy, { weights })
+ * assert.equal(policy.version, 5)
+ * const same = async () => policy.decoder // of one version, whatever is asked for
+ * await assert.rejects(checkWeightReceiver(() => new DecoderPolicy(policy.decoder), { weights: same }), { code: 'USER_CODE' })
  * ```
  */
 export async function checkWeightReceiver<Weights>(
