@@ -2,7 +2,7 @@
 
 Run by hand, with torchrl 0.14.1 and h5py installed:
 
-    cargo run -p fulmar-replay --example checkpoints -- FOLDER
+    cargo run -p fulmar-replay-files --example checkpoints -- FOLDER
     python scripts/checkpoints-in-torchrl.py FOLDER
 
 Says one line a folder and exits with 1 if one differs.

@@ -72,8 +72,8 @@ export const tedFolders = {
       h5_tree: 'what is in a file is compared as contents',
       h5_attrs: 'what is in a file is compared as contents',
       'after_load.error': "it is the original's own",
-      sample_list: 'the Rust tests of fulmar-replay compare the state of each part',
-      top_values: 'the Rust tests of fulmar-replay compare the state of each part',
+      sample_list: 'the Rust tests of fulmar-replay-files compare the state of each part',
+      top_values: 'the Rust tests of fulmar-replay-files compare the state of each part',
     },
   },
   matches: ({ topic, id }) =>

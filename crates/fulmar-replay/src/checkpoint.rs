@@ -1,27 +1,53 @@
-//! Checkpoint folders of storages in TorchRL's layouts.
+//! Checkpoint folders of buffers in TorchRL's layout.
 //!
-//! A [`StorageCheckpointer`] is one format of such a folder.
+//! A [`StorageCheckpointer`] is one format of the rows in such a folder.
 //! [`ReplayBuffer::dumps`](crate::ReplayBuffer::dumps) adds the folders of sampler and writer. Nothing is
 //! ever pickled, and no pickle is read.
 
 use std::path::Path;
 
 use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_tensor::{Entry, TensorDict};
+use fulmar_tensor::TensorDict;
 
 use crate::Storage;
 use crate::read::count_of;
 
-pub(crate) mod compressed;
 pub(crate) mod ensemble;
-pub(crate) mod folder;
-pub(crate) mod list;
-pub(crate) mod options;
+pub mod folder;
 pub(crate) mod parts;
-pub(crate) mod ted;
-pub(crate) mod tensor;
 
-/// A format of the folder of a storage.
+/// A format of the folder of a storage. The crate `fulmar-replay-files` has those of TorchRL.
+///
+/// # Examples
+/// ```
+/// use std::path::Path;
+/// use fulmar_core::Result;
+/// use fulmar_replay::{ReplayBuffer, Storage, StorageCheckpointer, StoredRows, TensorStorage};
+/// use fulmar_tensor::{Tensor, TensorDict, memmap};
+///
+/// struct Leaves;
+///
+/// impl StorageCheckpointer for Leaves {
+///     fn save(&self, storage: &dyn Storage, _: usize, folder: &Path) -> Result<()> {
+///         memmap::save(folder, &storage.get(&(0..storage.len()).collect::<Vec<_>>())?)
+///     }
+///     fn load(&self, _: &[usize], folder: &Path) -> Result<StoredRows> {
+///         Ok(StoredRows { items: vec![memmap::load(folder)?], cursor: None })
+///     }
+/// }
+///
+/// let buffer = || ReplayBuffer::new(Box::new(TensorStorage::new(&[8])?), Default::default());
+/// let (mut one, mut other) = (buffer()?, buffer()?);
+/// let mut items = TensorDict::new(&[3])?;
+/// items.set("action", Tensor::from_vec(&[3], vec![4_i64, 5, 6])?)?;
+/// one.extend(&items)?;
+/// let path = std::env::temp_dir().join(format!("fulmar-doc-dumps-{}", std::process::id()));
+/// one.dumps(&path, &Leaves)?;
+/// other.loads(&path, &Leaves)?;
+/// assert_eq!(other.sample(Some(2))?, one.sample(Some(2))?);
+/// # std::fs::remove_dir_all(path)?;
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
 pub trait StorageCheckpointer: Send + Sync {
     /// Writes `storage` as `folder`, which must not exist, inside an existing folder. `cursor` is the time
     /// step that is written next.
@@ -49,6 +75,15 @@ pub struct StoredRows {
 }
 
 impl StoredRows {
+    /// Returns the rows of `storage` one by one, which may differ in their leaves.
+    ///
+    /// # Errors
+    /// The errors of [`Storage::get`].
+    pub fn of(storage: &dyn Storage) -> Result<Self> {
+        let items = (0..storage.len()).map(|row| storage.get(&[row])).collect::<Result<_>>()?;
+        Ok(Self { items, cursor: None })
+    }
+
     /// Returns the number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -81,44 +116,4 @@ impl StoredRows {
         }
         Ok(())
     }
-}
-
-/// Returns the rows one by one, which may differ in their leaves.
-pub(crate) fn rows_of(storage: &dyn Storage) -> Result<Vec<TensorDict>> {
-    (0..storage.len()).map(|row| storage.get(&[row])).collect()
-}
-
-/// Returns the whole `storage` as `[time, lanes..]`, with zeros for rows that were never written. If rows
-/// have entries that are not tensors, returns only the written steps.
-pub(crate) fn steps_of(storage: &dyn Storage) -> Result<TensorDict> {
-    let (len, capacity, shape) = (storage.len(), storage.capacity(), storage.shape());
-    let rows: Vec<usize> = (0..len).collect();
-    let items = if rows.is_empty() { TensorDict::new(&[0])? } else { storage.get(&rows)? };
-    let is_dense = items.leaf_keys().into_iter().all(|key| matches!(items.get(key), Some(Entry::Tensor(_))));
-    let items = if is_dense && len < capacity { items.pad(&[(0, capacity - len)], 0.0)? } else { items };
-    if shape.len() == 1 {
-        return Ok(items);
-    }
-    let lanes: usize = shape[1..].iter().product();
-    let time = count_of(&items) / lanes.max(1);
-    let dims: Vec<isize> = [&[time], &shape[1..]].concat().into_iter().map(|len| len as isize).collect();
-    items.unflatten(0, &dims)
-}
-
-/// Returns the first `len` rows of the steps of a storage of `shape`.
-pub(crate) fn written_rows(steps: &TensorDict, len: usize, shape: &[usize]) -> Result<TensorDict> {
-    let (size, rank) = (steps.batch_size(), shape.len());
-    let lanes: usize = shape[1..].iter().product();
-    let is_of_shape = size.len() >= rank && size[1..rank] == shape[1..];
-    if !is_of_shape || (size[0] != shape[0] && size[0].checked_mul(lanes) != Some(len)) {
-        let detail = format!("the folder must be of a storage of shape {shape:?}: got {size:?}");
-        return Err(Error::new(ErrorKind::Incompatible, detail));
-    }
-    let flat = if rank > 1 { steps.flatten(0, rank as isize - 1)? } else { steps.clone() };
-    let count = count_of(&flat);
-    if len > count || !len.is_multiple_of(lanes.max(1)) {
-        let detail = format!("len must be at most {count} and whole steps of {lanes} lanes: got {len}");
-        return Err(Error::new(ErrorKind::Corrupt, detail));
-    }
-    flat.slice(0..len)
 }

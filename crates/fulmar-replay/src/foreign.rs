@@ -7,8 +7,8 @@ use fulmar_tensor::TensorDict;
 use serde_json::{Value, json};
 
 use crate::read::count_of;
-use crate::row::{checked_capacity, checked_draw};
-use crate::storage::{Storage, check_count, check_written, grown_len};
+use crate::row::{check_count, check_written, checked_capacity, checked_draw, grown_len};
+use crate::storage::Storage;
 use crate::writer::{check_capacity, from_state};
 use crate::{Sampled, Sampler, WritePlan, Writer};
 

@@ -5,6 +5,9 @@
 //! so a seed gives the same rows on every target, and a state taken from a sampler or a writer continues
 //! where it was taken.
 //!
+//! Storages here are in memory. Other crates have rows in memory-mapped files (`fulmar-replay-memmap`), in a durable
+//! store and on a server (`fulmar-replay-store`), and the formats of checkpoints (`fulmar-replay-files`).
+//!
 //! ```
 //! use fulmar_replay::{PrioritizedOptions, PrioritizedSampler, RoundRobinWriter};
 //! let mut writer = RoundRobinWriter::new(4)?;
@@ -29,7 +32,7 @@ mod priority_tree;
 mod query;
 mod rate_limiter;
 mod read;
-mod row;
+pub mod row;
 mod sampler;
 mod schedule;
 mod sequence;
@@ -45,13 +48,8 @@ pub use buffer::{
     ReplayBufferStats,
 };
 pub use check::check_storage;
-pub use checkpoint::compressed::CompressedListStorageCheckpointer;
 pub use checkpoint::ensemble::StorageEnsembleCheckpointer;
-pub use checkpoint::list::ListStorageCheckpointer;
-pub use checkpoint::options::CheckpointerOptions;
-pub use checkpoint::ted::{FlatStorageCheckpointer, H5StorageCheckpointer, NestedStorageCheckpointer};
-pub use checkpoint::tensor::TensorStorageCheckpointer;
-pub use checkpoint::{StorageCheckpointer, StoredRows};
+pub use checkpoint::{StorageCheckpointer, StoredRows, folder};
 pub use ensemble::members::{SamplerEnsemble, StorageEnsemble, WriterEnsemble};
 pub use ensemble::{EnsembleBatch, EnsembleOptions, OfflineToOnline, ReplayBufferEnsemble, Routing};
 pub use foreign::{Callee, ForeignSampler, ForeignStorage, ForeignWriter, Mailbox};
@@ -86,15 +84,10 @@ pub use sequence::{EpisodeBoundary, SequenceOptions, Sequences};
 pub use shared::{SharedReplayBuffer, WeakReplayBuffer};
 pub use storage::Storage;
 pub use storage::compressed_list::CompressedListStorage;
-pub use storage::durable::{DurableStorage, DurableStorageOptions};
 pub use storage::lazy_stack::LazyStackStorage;
 pub use storage::list::ListStorage;
-#[cfg(not(target_family = "wasm"))]
-pub use storage::memmap::{LazyMemmapStorage, LazyMemmapStorageOptions};
 pub use storage::options::StorageOptions;
 pub use storage::shared::SharedStorage;
-#[cfg(all(feature = "redis", not(target_family = "wasm")))]
-pub use storage::store::{StoreStorage, StoreStorageOptions};
 pub use storage::tensor::TensorStorage;
 pub use trajectory::{Trajectory, TrajectoryIndex, TrajectoryIndexState, ends_of_ids, find_trajectories};
 pub use unit::{SampleUnit, SampleUnitOptions, Sequence, Transition};

@@ -3,19 +3,14 @@
 use std::borrow::Cow;
 
 use fulmar_compute::Compute;
-use fulmar_core::{Device, Error, ErrorKind, Result};
+use fulmar_core::{Device, Result};
 use fulmar_tensor::{Key, TensorDict};
 
 pub(crate) mod compressed_list;
-pub(crate) mod durable;
 pub(crate) mod lazy_stack;
 pub(crate) mod list;
-#[cfg(not(target_family = "wasm"))]
-pub(crate) mod memmap;
 pub(crate) mod options;
 pub(crate) mod shared;
-#[cfg(all(feature = "redis", not(target_family = "wasm")))]
-pub(crate) mod store;
 pub(crate) mod tensor;
 
 /// Returns `items` on `device`; does not copy if they are already there.
@@ -154,50 +149,4 @@ pub trait Storage: Send + Sync {
     fn first_generation(&self) -> Option<i64> {
         None
     }
-}
-
-/// Returns the number of rows with items after a write of `rows` to a storage with `len`.
-pub(crate) fn grown_len(len: usize, capacity: usize, rows: &[usize]) -> Result<usize> {
-    let Some(end) = rows.iter().max().map(|row| row + 1) else {
-        return Err(Error::new(ErrorKind::Empty, "a write must hold at least one item: got 0"));
-    };
-    if end > capacity {
-        let detail = format!("row must be < {capacity}, the capacity: got {}", end - 1);
-        return Err(Error::new(ErrorKind::OutOfRange, detail));
-    }
-    if end <= len {
-        return Ok(len);
-    }
-    let mut written = vec![false; end - len];
-    for row in rows.iter().filter_map(|row| row.checked_sub(len)) {
-        written[row] = true;
-    }
-    match written.iter().position(|written| !written) {
-        None => Ok(end),
-        Some(gap) => {
-            let detail =
-                format!("rows must leave none before them empty: got {} without {}", end - 1, len + gap);
-            Err(Error::new(ErrorKind::OutOfRange, detail))
-        }
-    }
-}
-
-/// Refuses rows that hold no item.
-pub(crate) fn check_written(rows: &[usize], len: usize) -> Result<()> {
-    match rows.iter().find(|row| **row >= len) {
-        None => Ok(()),
-        Some(row) => {
-            let detail = format!("row must be < {len}, the number of rows that hold an item: got {row}");
-            Err(Error::new(ErrorKind::OutOfRange, detail))
-        }
-    }
-}
-
-/// Refuses different numbers of items and rows.
-pub(crate) fn check_count(rows: &[usize], items: &TensorDict) -> Result<()> {
-    if items.batch_size().first() == Some(&rows.len()) {
-        return Ok(());
-    }
-    let detail = format!("items must have the batch size [{}]: got {:?}", rows.len(), items.batch_size());
-    Err(Error::new(ErrorKind::ShapeMismatch, detail))
 }

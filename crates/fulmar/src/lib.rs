@@ -1,6 +1,6 @@
 //! Post-training reinforcement learning for language models: one crate over all of Fulmar.
 //!
-//! Each module is one crate of the workspace and one feature of this one.
+//! Each module is one crate of the workspace and one feature of this one; `replay` is four crates.
 //!
 //! ```
 //! use fulmar::model::{AdamWOptions, Decoder, DecoderConfig, Optimizer, Request, SamplingParams, TokenBatch, generate};
@@ -35,8 +35,6 @@ pub use fulmar_kernel as kernel;
 pub use fulmar_model as model;
 #[cfg(feature = "objective")]
 pub use fulmar_objective as objective;
-#[cfg(feature = "replay")]
-pub use fulmar_replay as replay;
 #[cfg(feature = "spec")]
 pub use fulmar_spec as spec;
 #[cfg(feature = "store")]
@@ -51,6 +49,16 @@ pub use fulmar_tensor as tensor;
 pub use fulmar_tokenizer as tokenizer;
 #[cfg(feature = "transform")]
 pub use fulmar_transform as transform;
+
+/// Replay buffers, with their rows in memory, in files or on a server, and with the formats of checkpoints.
+#[cfg(feature = "replay")]
+pub mod replay {
+    pub use fulmar_replay::*;
+    pub use fulmar_replay_files::*;
+    #[cfg(not(target_family = "wasm"))]
+    pub use fulmar_replay_memmap::*;
+    pub use fulmar_replay_store::*;
+}
 
 mod describe;
 

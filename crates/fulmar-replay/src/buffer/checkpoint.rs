@@ -13,7 +13,7 @@ use crate::checkpoint::folder::{NewFolder, corrupt, expect_json, read_json, writ
 use crate::checkpoint::parts::{
     WriterAbout, leaves_of, load_leaves, load_sampler, load_writer, save_sampler, save_writer,
 };
-use crate::checkpoint::{StorageCheckpointer, StoredRows, rows_of};
+use crate::checkpoint::{StorageCheckpointer, StoredRows};
 
 /// This crate's state in addition to TorchRL's files, so that draws continue exactly.
 const STATE: &str = "fulmar_state.json";
@@ -81,23 +81,6 @@ impl ReplayBuffer {
     /// `Io` if `path` exists or the system refuses; the errors of [`StorageCheckpointer::save`];
     /// `LimitExceeded` if a description would be longer than
     /// [`CHECKPOINT_JSON_BYTES_MAX`](fulmar_core::limits::CHECKPOINT_JSON_BYTES_MAX).
-    ///
-    /// # Examples
-    /// ```
-    /// use fulmar_replay::{ReplayBuffer, TensorStorage, TensorStorageCheckpointer};
-    /// use fulmar_tensor::{Tensor, TensorDict};
-    /// let buffer = || ReplayBuffer::new(Box::new(TensorStorage::new(&[8])?), Default::default());
-    /// let (mut one, mut other) = (buffer()?, buffer()?);
-    /// let mut items = TensorDict::new(&[3])?;
-    /// items.set("action", Tensor::from_vec(&[3], vec![4_i64, 5, 6])?)?;
-    /// one.extend(&items)?;
-    /// let path = std::env::temp_dir().join(format!("fulmar-doc-dumps-{}", std::process::id()));
-    /// one.dumps(&path, &TensorStorageCheckpointer)?;
-    /// other.loads(&path, &TensorStorageCheckpointer)?;
-    /// assert_eq!(other.sample(Some(2))?, one.sample(Some(2))?);
-    /// # std::fs::remove_dir_all(path)?;
-    /// # Ok::<(), fulmar_core::Error>(())
-    /// ```
     pub fn dumps(&self, path: impl AsRef<Path>, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
         self.dumps_with(path.as_ref(), checkpointer, &[])
     }
@@ -172,7 +155,7 @@ impl ReplayBuffer {
         let about: About = expect_json(&places.about)?;
         let exact = read_json::<Exact>(&places.state)?;
         self.check_rows(rows, places)?;
-        let before = (StoredRows { items: rows_of(self.storage())?, cursor: None }, self.part_states()?);
+        let before = (StoredRows::of(self.storage())?, self.part_states()?);
         let loaded = match exact {
             Some(exact) => self.load_exact(exact, rows, places),
             None => self.load_parts(rows, places),

@@ -5,6 +5,7 @@ use fulmar_tensor::{Entry, Index, Key, Tensor, TensorDict};
 
 use super::ReplayBuffer;
 use crate::read::count_of;
+use crate::row::check_written;
 
 impl ReplayBuffer {
     /// Returns the items at `index` of `[rows]`, or of `[lanes.., time]` with lanes.
@@ -102,7 +103,7 @@ impl ReplayBuffer {
         let mut items = items.clone();
         self.put_index(&mut items, rows)?;
         self.retry(|buffer| {
-            crate::storage::check_written(rows, buffer.storage.len())?;
+            check_written(rows, buffer.storage.len())?;
             buffer.storage.set_if_unchanged(buffer.seen, rows, &items, None)
         })?;
         self.seen = self.storage.revision();

@@ -8,7 +8,7 @@ use fulmar_tensor::{Entry, Tensor, TensorDict};
 
 use super::ReplayBuffer;
 use crate::read::numbers;
-use crate::storage::check_written;
+use crate::row::check_written;
 
 impl ReplayBuffer {
     /// Sets the priority of each of `rows`; ignores negative rows; if a row comes twice, the last priority

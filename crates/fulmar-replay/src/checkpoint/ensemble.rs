@@ -14,21 +14,6 @@ const ABOUT: &str = "metadata.json";
 
 /// Folders `0`, `1`, ... of the storages of an ensemble, all in one format, and `metadata.json` with the list
 /// of empty storages, which have no folder.
-///
-/// # Examples
-/// ```
-/// use fulmar_replay::{ListStorage, ListStorageCheckpointer, Storage, StorageEnsembleCheckpointer};
-/// use fulmar_tensor::TensorDict;
-/// let (mut one, other) = (ListStorage::new(4)?, ListStorage::new(2)?);
-/// one.set_one(0, &TensorDict::new(&[])?)?;
-/// let folder = std::env::temp_dir().join(format!("fulmar-doc-ensemble-{}", std::process::id()));
-/// let form = StorageEnsembleCheckpointer { member: Box::new(ListStorageCheckpointer) };
-/// form.save(&[(&one, 1), (&other, 0)], &folder)?;
-/// let rows = form.load(&[&[4], &[2]], &folder)?;
-/// assert_eq!((rows[0].len(), rows[1].len()), (1, 0));
-/// # std::fs::remove_dir_all(folder)?;
-/// # Ok::<(), fulmar_core::Error>(())
-/// ```
 pub struct StorageEnsembleCheckpointer {
     /// The format of each storage.
     pub member: Box<dyn StorageCheckpointer>,

@@ -1,4 +1,4 @@
-//! Folders that are written atomically, and their files.
+//! Folders that are written atomically, and the files of a checkpoint, which are untrusted when they are read.
 
 use std::fs::{self, File};
 use std::io::{BufReader, Read};
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// A hidden folder next to its target. Dropping it before [`NewFolder::finish`] removes it.
-pub struct NewFolder<'a> {
+pub(crate) struct NewFolder<'a> {
     hidden: PathBuf,
     target: &'a Path,
     finished: bool,
@@ -76,7 +76,10 @@ fn sync_folder(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes `value` as the file at `path`.
+/// Writes `value` as JSON to the file at `path`.
+///
+/// # Errors
+/// `LimitExceeded` above [`CHECKPOINT_JSON_BYTES_MAX`]; `Malformed` if it has no JSON form; `Io`.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     let text = serde_json::to_vec(value)
         .map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()).because(error))?;
@@ -85,6 +88,9 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
 }
 
 /// Returns the value in the file at `path`, if the file exists.
+///
+/// # Errors
+/// With the path: `LimitExceeded` above [`CHECKPOINT_JSON_BYTES_MAX`], `Corrupt` for other content, `Io`.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let read = || {
         let Some((bytes, file)) = opened(path)? else { return Ok(None) };
@@ -97,17 +103,26 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
 }
 
 /// Runs [`read_json`] for a required file.
+///
+/// # Errors
+/// The errors of [`read_json`]; `Corrupt` if there is no file.
 pub fn expect_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let none = || corrupt(format!("{}: must be there: got no such file", path.display()));
     read_json(path)?.ok_or_else(none)
 }
 
 /// Writes the elements of `tensor`, without a header.
+///
+/// # Errors
+/// `Io` if the system refuses.
 pub fn write_elements(path: &Path, tensor: &Tensor) -> Result<()> {
     replace_file(path, |writer| tensor.write_bytes(writer))
 }
 
 /// Returns the elements in the file at `path`, which must have exactly their length.
+///
+/// # Errors
+/// With the path: `Corrupt` if the file is missing or has another length, `Io`.
 pub fn read_elements(path: &Path, dtype: Dtype, shape: &[usize]) -> Result<Tensor> {
     let read = || {
         let want = (num_elements(shape)? as u64).saturating_mul(dtype.size_bytes() as u64);
@@ -129,6 +144,9 @@ pub fn read_elements(path: &Path, dtype: Dtype, shape: &[usize]) -> Result<Tenso
 
 /// Returns the content of the file at `path`, which must begin with `magic` and have at most `bytes_max`
 /// bytes.
+///
+/// # Errors
+/// With the path: `Corrupt` if the file is missing or begins otherwise, `LimitExceeded` above `bytes_max`, `Io`.
 pub fn read_bytes(path: &Path, magic: &[u8], bytes_max: u64) -> Result<Vec<u8>> {
     let read = || match opened(path)? {
         None => Err(corrupt("must be there: got no such file")),
@@ -165,6 +183,7 @@ fn check_bytes(bytes: u64) -> Result<()> {
     Err(Error::new(ErrorKind::LimitExceeded, detail))
 }
 
+/// Returns an error of kind `Corrupt`.
 pub fn corrupt(detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corrupt, detail)
 }

@@ -30,26 +30,6 @@ impl ReplayBufferEnsemble {
     ///
     /// # Errors
     /// The errors of [`ReplayBuffer::dumps`](crate::ReplayBuffer::dumps), with the index of the storage.
-    ///
-    /// # Examples
-    /// ```
-    /// use fulmar_replay::{
-    ///     ReplayBufferEnsemble, SharedReplayBuffer, StorageEnsembleCheckpointer, TensorStorage, TensorStorageCheckpointer,
-    /// };
-    /// use fulmar_tensor::TensorDict;
-    /// let ensemble = || {
-    ///     ReplayBufferEnsemble::new(vec![SharedReplayBuffer::new(Box::new(TensorStorage::new(&[8])?), Default::default())?], Default::default())
-    /// };
-    /// let (one, mut other) = (ensemble()?, ensemble()?);
-    /// one.buffers()[0].extend(&TensorDict::new(&[3])?)?;
-    /// let path = std::env::temp_dir().join(format!("fulmar-doc-ensemble-dumps-{}", std::process::id()));
-    /// let form = StorageEnsembleCheckpointer { member: Box::new(TensorStorageCheckpointer) };
-    /// one.dumps(&path, &form)?;
-    /// other.loads(&path, &form)?;
-    /// assert_eq!(other.buffers()[0].len()?, 3);
-    /// # std::fs::remove_dir_all(path)?;
-    /// # Ok::<(), fulmar_core::Error>(())
-    /// ```
     pub fn dumps(&self, path: impl AsRef<Path>, checkpointer: &StorageEnsembleCheckpointer) -> Result<()> {
         let path = path.as_ref();
         let write = || {

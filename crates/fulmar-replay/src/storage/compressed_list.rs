@@ -3,8 +3,8 @@
 use fulmar_core::{Device, Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
 
-use crate::row::checked_capacity;
-use crate::storage::{Storage, check_count, check_written, checked_device, grown_len, read_on};
+use crate::row::{check_count, check_written, checked_capacity, grown_len};
+use crate::storage::{Storage, checked_device, read_on};
 
 /// Stores each tensor of each item in zlib's format and stacks the items on reading, as
 /// [`ListStorage`](crate::ListStorage) does.

@@ -3,8 +3,8 @@
 use fulmar_core::{Device, Result};
 use fulmar_tensor::TensorDict;
 
-use crate::row::checked_capacity;
-use crate::storage::{Storage, check_count, check_written, checked_device, grown_len, placed};
+use crate::row::{check_count, check_written, checked_capacity, grown_len};
+use crate::storage::{Storage, checked_device, placed};
 
 /// Stores each item as its own dictionary and stacks them on reading: rows that are read together must be
 /// alike.

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLo
 use fulmar_core::{Held, Result};
 use fulmar_tensor::{Key, TensorDict};
 
-use crate::storage::{Storage, check_written};
+use crate::row::check_written;
+use crate::storage::Storage;
 
 /// Number of writes that are remembered; a buffer that is further behind rereads all rows.
 const WRITES_KEPT: usize = 256;

@@ -5,8 +5,8 @@ use fulmar_core::{Device, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, NonTensor, Ragged, Tensor, TensorDict};
 use serde_json::Value;
 
-use crate::row::checked_capacity;
-use crate::storage::{Storage, check_count, check_written, checked_device, grown_len, placed};
+use crate::row::{check_count, check_written, checked_capacity, grown_len};
+use crate::storage::{Storage, checked_device, placed};
 
 /// Stores each dense leaf in one tensor, made of zeros at the first write, and ragged leaves and JSON values
 /// row by row. Every later item has the same leaves, dtypes and shapes.

@@ -4,10 +4,11 @@ use fulmar_core::ErrorKind;
 use fulmar_core::limits::REPLAY_PREFETCH_MAX;
 use fulmar_replay::{
     Batch, ListStorage, PrioritizedOptions, ReplayBuffer, ReplayBufferOptions, SamplerOptions,
-    SharedReplayBuffer, SharedStorage, SliceOptions, TensorStorage, TensorStorageCheckpointer,
-    TrajectoryKeys, WriterOptions,
+    SharedReplayBuffer, SharedStorage, SliceOptions, TensorStorage, TrajectoryKeys, WriterOptions,
 };
 use fulmar_tensor::{Key, Tensor, TensorDict};
+
+use crate::plain_rows::PlainRows;
 
 fn items(ids: &[i64]) -> TensorDict {
     let mut items = TensorDict::new(&[ids.len()]).unwrap();
@@ -131,8 +132,8 @@ fn states_and_folders_keep_what_was_drawn_ahead() {
         assert_eq!(by_state.state().unwrap(), state, "{sampler:?}");
         let path = folder.join(nth.to_string());
         std::fs::create_dir_all(&folder).unwrap();
-        one.dumps(&path, &TensorStorageCheckpointer).unwrap();
-        by_folder.loads(&path, &TensorStorageCheckpointer).unwrap();
+        one.dumps(&path, &PlainRows).unwrap();
+        by_folder.loads(&path, &PlainRows).unwrap();
         for _ in 0..8 {
             let want = next(&one);
             assert_eq!(next(&by_state), want, "{sampler:?}");
@@ -140,8 +141,8 @@ fn states_and_folders_keep_what_was_drawn_ahead() {
         }
         // A folder without such batches leaves none.
         let path = folder.join(format!("{nth} without"));
-        buffer(sampler, 3).dumps(&path, &TensorStorageCheckpointer).unwrap();
-        by_folder.loads(&path, &TensorStorageCheckpointer).unwrap();
+        buffer(sampler, 3).dumps(&path, &PlainRows).unwrap();
+        by_folder.loads(&path, &PlainRows).unwrap();
         assert_eq!(by_folder.stats().unwrap().prefetch_queue_size, 0);
     }
     std::fs::remove_dir_all(folder).unwrap();

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_replay::{
     Callee, ForeignSampler, ForeignStorage, ForeignWriter, Mailbox, ReplayBufferOptions, Sampler,
-    SharedReplayBuffer, SharedStorage, Storage, TensorStorage, TensorStorageCheckpointer, WeakReplayBuffer,
-    Writer,
+    SharedReplayBuffer, SharedStorage, Storage, TensorStorage, WeakReplayBuffer, Writer,
 };
 use fulmar_tensor::{Tensor, TensorDict};
+
+use crate::plain_rows::PlainRows;
 
 fn items(count: usize) -> TensorDict {
     let mut items = TensorDict::new(&[count]).unwrap();
@@ -29,8 +30,8 @@ fn asked(buffer: &SharedReplayBuffer) -> Vec<(&'static str, Result<()>)> {
         ("nextBatch", buffer.next_batch().map(drop)),
         ("updatePriority", buffer.update_priority(&[0], &[1.0])),
         ("state", buffer.state().map(drop)),
-        ("dumps", buffer.dumps(&path, &TensorStorageCheckpointer)),
-        ("loads", buffer.loads(&path, &TensorStorageCheckpointer)),
+        ("dumps", buffer.dumps(&path, &PlainRows)),
+        ("loads", buffer.loads(&path, &PlainRows)),
         ("with", buffer.with(|_| Ok(()))),
     ]
 }

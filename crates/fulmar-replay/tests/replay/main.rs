@@ -21,6 +21,8 @@ mod groups;
 #[cfg(test)]
 mod hindsight;
 #[cfg(test)]
+mod plain_rows;
+#[cfg(test)]
 mod prioritized;
 #[cfg(test)]
 mod priority_tree;

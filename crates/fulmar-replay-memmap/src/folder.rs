@@ -15,13 +15,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulmar_core::limits::{MEMMAP_META_BYTES_MAX, REPLAY_MEMMAP_WAITS_MAX, REPLAY_MEMMAP_WRITERS_MAX};
 use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_replay::row::checked_capacity;
 use fulmar_store::{Disk, DiskLock, FsDisk};
 use fulmar_tensor::{Tensor, TensorDict, memmap};
 use serde::{Deserialize, Serialize};
 
-use super::mapping::Mapping;
-use super::ring::{Ring, Sizes};
-use super::schema::{Leaf, Schema};
+use crate::mapping::Mapping;
+use crate::patience::{PAUSE, SPINS};
+use crate::ring::{Ring, Sizes};
+use crate::schema::{Leaf, Schema};
 
 pub(super) const OURS: &str = "%fulmar";
 const MAGIC: u64 = u64::from_le_bytes(*b"FULMARMM");
@@ -273,11 +275,11 @@ fn unless_held(lock: Result<DiskLock>) -> Result<Option<DiskLock>> {
 
 /// Returns the lock of a folder, waiting until it is free.
 fn locked(disk: &FsDisk) -> Result<DiskLock> {
-    for _ in 0..REPLAY_MEMMAP_WAITS_MAX / super::SPINS {
+    for _ in 0..REPLAY_MEMMAP_WAITS_MAX / SPINS {
         if let Some(lock) = unless_held(disk.lock())? {
             return Ok(lock);
         }
-        std::thread::sleep(super::PAUSE);
+        std::thread::sleep(PAUSE);
     }
     // Its error names the holder.
     disk.lock()
@@ -365,7 +367,7 @@ fn read_board(path: &Path) -> Result<(Mapping, Sizes, About)> {
     if slots != REPLAY_MEMMAP_WRITERS_MAX || log != LOG {
         return Err(corrupt("other sizes than this format has"));
     }
-    let capacity = crate::row::checked_capacity(capacity)?;
+    let capacity = checked_capacity(capacity)?;
     let sizes = Sizes { slots, log, capacity };
     let words = HEAD + sizes.num_words();
     let text_bytes = head[HEAD_SCHEMA_BYTES];

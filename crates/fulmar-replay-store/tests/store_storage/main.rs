@@ -8,8 +8,9 @@ use fulmar_core::limits::STORE_REPLY_BYTES_MAX;
 use fulmar_core::{ErrorKind, Result, Rng};
 use fulmar_replay::{
     ConditionalUpdate, ReplayBuffer, ReplayBufferOptions, SamplerOptions, SharedReplayBuffer, Storage,
-    StoreStorage, StoreStorageOptions, TensorStorage, WriterOptions, check_storage,
+    TensorStorage, WriterOptions, check_storage,
 };
+use fulmar_replay_store::{StoreStorage, StoreStorageOptions};
 use fulmar_tensor::{NonTensor, Ragged, Tensor, TensorDict};
 use serde_json::json;
 use server::{Server, Start, cutting, free_port, saying};

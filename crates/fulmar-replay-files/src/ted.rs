@@ -5,16 +5,16 @@ use std::path::Path;
 
 use fulmar_core::limits::HDF5_FILE_BYTES_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_replay::folder::{corrupt, read_bytes};
+use fulmar_replay::{Storage, StorageCheckpointer, StoredRows};
 use fulmar_ted::{
     Ring, TedKeys, flat_to_ted, hdf5_combine, hdf5_split, nested_to_ted, read_hdf5, ted_to_flat,
     ted_to_nested, write_hdf5,
 };
 use fulmar_tensor::{TensorDict, memmap, replace_file};
 
-use super::folder::{corrupt, read_bytes};
-use super::tensor::{read_len, write_len};
-use super::{StorageCheckpointer, StoredRows, steps_of, written_rows};
-use crate::Storage;
+use crate::steps::{steps_of, written_rows};
+use crate::tensor::{read_len, write_len};
 
 /// The first bytes of every HDF5 file.
 const HDF5_MAGIC: &[u8] = b"\x89HDF\r\n\x1a\n";
@@ -24,7 +24,8 @@ const HDF5_MAGIC: &[u8] = b"\x89HDF\r\n\x1a\n";
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::{Storage, StorageCheckpointer, FlatStorageCheckpointer, TensorStorage};
+/// use fulmar_replay::{Storage, StorageCheckpointer, TensorStorage};
+/// use fulmar_replay_files::FlatStorageCheckpointer;
 /// use fulmar_tensor::{Tensor, TensorDict};
 /// let mut storage = TensorStorage::new(&[4])?;
 /// let mut items = TensorDict::new(&[2])?;
@@ -63,7 +64,7 @@ impl StorageCheckpointer for FlatStorageCheckpointer {
 ///
 /// # Examples
 /// ```
-/// let form = fulmar_replay::NestedStorageCheckpointer::default();
+/// let form = fulmar_replay_files::NestedStorageCheckpointer::default();
 /// assert_eq!(form.keys.done, "done".into());
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -89,7 +90,7 @@ impl StorageCheckpointer for NestedStorageCheckpointer {
 ///
 /// # Examples
 /// ```
-/// let form = fulmar_replay::H5StorageCheckpointer::default();
+/// let form = fulmar_replay_files::H5StorageCheckpointer::default();
 /// assert_eq!(form.file, "checkpoint.h5");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]

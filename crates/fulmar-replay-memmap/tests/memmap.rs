@@ -1,6 +1,5 @@
 //! A storage in files shared by processes: alone, with several writers, and after the death of one.
 
-#![cfg(not(target_family = "wasm"))]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::fs;
@@ -11,9 +10,10 @@ use std::process::{Child, Command, Stdio};
 use fulmar_core::limits::REPLAY_MEMMAP_WRITERS_MAX;
 use fulmar_core::{Dtype, ErrorKind, Result, Rng};
 use fulmar_replay::{
-    LazyMemmapStorage, LazyMemmapStorageOptions, PrioritizedOptions, ReplayBuffer, ReplayBufferOptions,
-    SamplerOptions, SharedReplayBuffer, SharedStorage, Storage, TensorStorage, check_storage,
+    PrioritizedOptions, ReplayBuffer, ReplayBufferOptions, SamplerOptions, SharedReplayBuffer, SharedStorage,
+    Storage, TensorStorage, check_storage,
 };
+use fulmar_replay_memmap::{LazyMemmapStorage, LazyMemmapStorageOptions};
 use fulmar_tensor::{NonTensor, Ragged, Tensor, TensorDict, memmap};
 
 /// A folder that is removed with the test.

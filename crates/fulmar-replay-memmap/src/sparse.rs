@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use fulmar_core::Dtype;
+use fulmar_core::{Dtype, Result};
+use fulmar_replay::{ReplayBuffer, ReplayBufferOptions, SamplerOptions, Storage};
 use fulmar_store::FsDisk;
+use fulmar_tensor::{Key, Tensor, TensorDict};
 
-use super::folder::{About, Folder, OURS, make_board};
-use super::schema::Schema;
-use super::*;
-use crate::{ReplayBuffer, ReplayBufferOptions, SamplerOptions};
+use crate::folder::{About, Folder, OURS, make_board};
+use crate::schema::Schema;
+use crate::{LazyMemmapStorage, LazyMemmapStorageOptions};
 
 const ROW_BYTES: usize = 56_448;
 const ROWS: usize = 100_000_000_000 / ROW_BYTES + 1;

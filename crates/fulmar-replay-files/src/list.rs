@@ -4,18 +4,17 @@ use std::fs;
 use std::path::Path;
 
 use fulmar_core::Result;
+use fulmar_replay::folder::corrupt;
+use fulmar_replay::{Storage, StorageCheckpointer, StoredRows};
 use fulmar_tensor::{Entry, TensorDict, consolidated};
-
-use super::folder::corrupt;
-use super::{StorageCheckpointer, StoredRows, rows_of};
-use crate::Storage;
 
 /// One consolidated file, `rows.consolidated`: a dictionary of the rows by index. Upstream cannot save such a
 /// storage; its `TensorDict.from_consolidated` reads the file.
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::{ListStorage, ListStorageCheckpointer, Storage, StorageCheckpointer};
+/// use fulmar_replay::{ListStorage, Storage, StorageCheckpointer};
+/// use fulmar_replay_files::ListStorageCheckpointer;
 /// use fulmar_tensor::{Tensor, TensorDict};
 /// let mut storage = ListStorage::new(4)?;
 /// for (row, len) in [1, 3].into_iter().enumerate() {
@@ -38,7 +37,7 @@ const FILE: &str = "rows.consolidated";
 impl StorageCheckpointer for ListStorageCheckpointer {
     fn save(&self, storage: &dyn Storage, _: usize, folder: &Path) -> Result<()> {
         let mut rows = TensorDict::new(&[])?;
-        for (row, items) in rows_of(storage)?.into_iter().enumerate() {
+        for (row, items) in StoredRows::of(storage)?.items.into_iter().enumerate() {
             rows.set(row.to_string().as_str(), items)?;
         }
         fs::create_dir(folder)?;

@@ -1,12 +1,14 @@
 //! Writes a folder for each checkpoint format and each part of a buffer that TorchRL has too, with a full
-//! ring and one that is not: `cargo run -p fulmar-replay --example checkpoints -- FOLDER`.
+//! ring and one that is not: `cargo run -p fulmar-replay-files --example checkpoints -- FOLDER`.
 //! `scripts/checkpoints-in-torchrl.py` loads them there.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_replay::{
-    CompressedListStorage, CompressedListStorageCheckpointer, FlatStorageCheckpointer, H5StorageCheckpointer,
-    NestedStorageCheckpointer, ReplayBuffer, ReplayBufferOptions, Storage, StorageCheckpointer,
-    TensorStorage, TensorStorageCheckpointer,
+    CompressedListStorage, ReplayBuffer, ReplayBufferOptions, Storage, StorageCheckpointer, TensorStorage,
+};
+use fulmar_replay_files::{
+    CompressedListStorageCheckpointer, FlatStorageCheckpointer, H5StorageCheckpointer,
+    NestedStorageCheckpointer, TensorStorageCheckpointer,
 };
 use fulmar_tensor::{Tensor, TensorDict};
 use serde_json::{Value, json};

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_replay::folder::{corrupt, expect_json, read_elements, write_json};
+use fulmar_replay::{Storage, StorageCheckpointer, StoredRows};
 use fulmar_tensor::{TensorDict, from_torch_name, memmap};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::folder::{corrupt, expect_json, read_elements, write_json};
-use super::{StorageCheckpointer, StoredRows, steps_of, written_rows};
-use crate::Storage;
+use crate::steps::{steps_of, written_rows};
 
 /// The file with the number of written rows.
 const METADATA: &str = "storage_metadata.json";
@@ -19,7 +19,8 @@ const METADATA: &str = "storage_metadata.json";
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::{Storage, StorageCheckpointer, TensorStorage, TensorStorageCheckpointer};
+/// use fulmar_replay::{Storage, StorageCheckpointer, TensorStorage};
+/// use fulmar_replay_files::TensorStorageCheckpointer;
 /// use fulmar_tensor::{Tensor, TensorDict};
 /// let mut storage = TensorStorage::new(&[4])?;
 /// let mut items = TensorDict::new(&[2])?;

@@ -12,10 +12,13 @@ use std::path::{Path, PathBuf};
 use fulmar_core::limits::HDF5_FILE_BYTES_MAX;
 use fulmar_core::{ErrorKind, Result};
 use fulmar_replay::{
-    CompressedListStorage, CompressedListStorageCheckpointer, EnsembleOptions, FlatStorageCheckpointer,
-    H5StorageCheckpointer, LazyStackStorage, ListStorage, ListStorageCheckpointer, NestedStorageCheckpointer,
-    ReplayBuffer, ReplayBufferEnsemble, ReplayBufferOptions, SharedReplayBuffer, Storage,
-    StorageCheckpointer, StorageEnsembleCheckpointer, TensorStorage, TensorStorageCheckpointer,
+    CompressedListStorage, EnsembleOptions, LazyStackStorage, ListStorage, ReplayBuffer,
+    ReplayBufferEnsemble, ReplayBufferOptions, SharedReplayBuffer, Storage, StorageCheckpointer,
+    StorageEnsembleCheckpointer, TensorStorage,
+};
+use fulmar_replay_files::{
+    CompressedListStorageCheckpointer, FlatStorageCheckpointer, H5StorageCheckpointer,
+    ListStorageCheckpointer, NestedStorageCheckpointer, TensorStorageCheckpointer,
 };
 use fulmar_tensor::{Entry, NonTensor, Tensor, TensorDict};
 use proptest::prelude::*;

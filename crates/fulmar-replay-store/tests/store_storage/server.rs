@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use fulmar_replay::StoreStorageOptions;
+use fulmar_replay_store::StoreStorageOptions;
 
 /// A server for one test, on the loopback, without persistence.
 pub struct Server {

@@ -3,14 +3,12 @@
 use std::path::Path;
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
+use fulmar_replay::folder::{corrupt, expect_json, write_json};
+use fulmar_replay::{Storage, StorageCheckpointer, StoredRows};
 use fulmar_tensor::{Entry, Tensor, TensorDict, from_torch_name, memmap, torch_name};
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use serde_json::{Map, Value, json};
-
-use super::folder::{corrupt, expect_json, write_json};
-use super::{StorageCheckpointer, StoredRows, rows_of};
-use crate::Storage;
 
 /// A folder with the zlib streams of each row's tensors (`compressed_data/<row>/`), their descriptions
 /// (`metadata.json`) and the list of rows (`data_indices.json`). Rows hold tensors, nested or not, and
@@ -18,7 +16,8 @@ use crate::Storage;
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::{CompressedListStorage, CompressedListStorageCheckpointer, Storage, StorageCheckpointer};
+/// use fulmar_replay::{CompressedListStorage, Storage, StorageCheckpointer};
+/// use fulmar_replay_files::CompressedListStorageCheckpointer;
 /// use fulmar_tensor::{Tensor, TensorDict};
 /// let mut storage = CompressedListStorage::new(4, 3)?;
 /// let mut item = TensorDict::new(&[])?;
@@ -50,7 +49,7 @@ const DATA: &str = "compressed_data";
 impl StorageCheckpointer for CompressedListStorageCheckpointer {
     fn save(&self, storage: &dyn Storage, _: usize, folder: &Path) -> Result<()> {
         let (mut about, mut data) = (Vec::new(), TensorDict::new(&[])?);
-        for (row, items) in rows_of(storage)?.into_iter().enumerate() {
+        for (row, items) in StoredRows::of(storage)?.items.into_iter().enumerate() {
             let (described, packed) = self.pack(&items.index(0)?)?;
             about.push(described);
             data.set(row.to_string().as_str(), packed)?;

@@ -5,13 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulmar_core::limits::{REPLAY_WRITE_TRIES_MAX, STORE_REPLY_BYTES_MAX};
 use fulmar_core::{Error, ErrorKind, Result, num_elements};
+use fulmar_replay::Storage;
+use fulmar_replay::row::{check_count, check_written, checked_capacity, grown_len};
 use fulmar_store::RowSchema;
 use fulmar_tensor::TensorDict;
 use redis::{Pipeline, Value};
 use serde::{Deserialize, Serialize};
-
-use crate::row::checked_capacity;
-use crate::storage::{Storage, check_count, check_written, grown_len};
 
 mod connection;
 mod head;
@@ -29,7 +28,7 @@ const COMMAND_ROWS: usize = 1024;
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::StoreStorageOptions;
+/// use fulmar_replay_store::StoreStorageOptions;
 /// let options = StoreStorageOptions { name: "experience".to_owned(), ..Default::default() };
 /// assert_eq!((&*options.host, options.port, options.timeout_ms), ("127.0.0.1", 6379, 10_000));
 /// ```
@@ -117,7 +116,8 @@ impl StoreStorageOptions {
 ///
 /// # Examples
 /// ```no_run
-/// use fulmar_replay::{ReplayBuffer, StoreStorage, StoreStorageOptions};
+/// use fulmar_replay::ReplayBuffer;
+/// use fulmar_replay_store::{StoreStorage, StoreStorageOptions};
 /// use fulmar_tensor::TensorDict;
 /// let storage = StoreStorage::new(&[10_000], StoreStorageOptions::default())?;
 /// let mut buffer = ReplayBuffer::new(Box::new(storage), Default::default())?;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::ring::{Ring, Seen, Word};
+use crate::ring::{Ring, Seen, Word};
 
 /// Number of revisions that are remembered; a buffer that is further behind rereads all rows.
 const REVISIONS_KEPT: usize = 256;

@@ -3,18 +3,17 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fulmar_core::{Error, ErrorKind, Result, num_elements, options_from_json};
+use fulmar_replay::Storage;
+use fulmar_replay::row::{check_count, check_written, checked_capacity, grown_len};
 use fulmar_store::{Disk, Durability, RowSchema, Store, StoreOptions, StoreStats};
 use fulmar_tensor::TensorDict;
 use serde::{Deserialize, Serialize};
-
-use crate::row::checked_capacity;
-use crate::storage::{Storage, check_count, check_written, grown_len};
 
 /// Options of a [`DurableStorage`].
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::DurableStorageOptions;
+/// use fulmar_replay_store::DurableStorageOptions;
 /// use fulmar_store::Durability;
 /// assert_eq!(DurableStorageOptions::default().durability, Durability::Sync);
 /// ```
@@ -42,7 +41,8 @@ impl Default for DurableStorageOptions {
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::{DurableStorage, ReplayBuffer};
+/// use fulmar_replay::ReplayBuffer;
+/// use fulmar_replay_store::DurableStorage;
 /// use fulmar_store::MemoryDisk;
 /// use fulmar_tensor::{Tensor, TensorDict};
 /// let disk = MemoryDisk::default();

@@ -3,57 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
-use fulmar_core::limits::{REPLAY_MEMMAP_WAITS_MAX, REPLAY_STORAGE_BYTES_MAX};
-use fulmar_core::{Device, Error, ErrorKind, Result, num_elements};
+use fulmar_compute::Compute;
+use fulmar_core::limits::REPLAY_STORAGE_BYTES_MAX;
+use fulmar_core::{Error, ErrorKind, Result, num_elements};
+use fulmar_replay::Storage;
+use fulmar_replay::row::{check_count, check_written, checked_capacity, grown_len};
 use fulmar_tensor::{Key, Tensor, TensorDict};
-use serde::{Deserialize, Serialize};
 
-use crate::row::checked_capacity;
-use crate::storage::{Storage, check_count, check_written, checked_device, grown_len, read_on};
-
-mod folder;
-mod mapping;
-mod news;
-mod ring;
-mod schema;
-
-use folder::{Folder, Slot};
-use news::News;
-use ring::Busy;
-use schema::{Leaf, Schema};
-
-/// Pause between checks of another process, after a short spin.
-const PAUSE: Duration = Duration::from_micros(100);
-/// Number of checks before the first pause.
-const SPINS: usize = 64;
-
-/// Options of a [`LazyMemmapStorage`].
-///
-/// # Examples
-/// ```
-/// use fulmar_replay::LazyMemmapStorageOptions;
-/// let options = LazyMemmapStorageOptions::default();
-/// assert_eq!((options.scratch_dir, options.exists_ok, options.shared_init), (None, false, false));
-/// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct LazyMemmapStorageOptions {
-    /// The folder. Defaults to a new temporary folder.
-    pub scratch_dir: Option<PathBuf>,
-    /// If true, an existing storage in the folder may be replaced by an empty one. Defaults to false.
-    pub exists_ok: bool,
-    /// If true, joins an existing storage in the folder, or one that another process makes there first, and
-    /// shares its rows. Defaults to false.
-    pub shared_init: bool,
-    /// If true, removes the folder with the last handle. Defaults to true for a temporary folder only.
-    pub auto_cleanup: Option<bool>,
-    /// Maximum size of the rows in bytes. Defaults to the limit of a storage.
-    pub bytes_max: Option<u64>,
-    /// The device of read items; rows stay in their files. Defaults to the CPU.
-    pub device: Device,
-}
+use crate::folder::{self, Folder, Slot};
+use crate::news::News;
+use crate::options::LazyMemmapStorageOptions;
+use crate::patience::Patience;
+use crate::ring::Busy;
+use crate::schema::{Leaf, Schema};
 
 /// One memory-mapped file for each leaf, in tensordict's format, so that `TensorDict.load_memmap` reads the
 /// folder. The files are made at the first write, which determines leaves, dtypes and shapes of all later
@@ -62,13 +25,14 @@ pub struct LazyMemmapStorageOptions {
 /// Several processes may have a storage over one folder, by `shared_init`. Each has a buffer with its own
 /// sampler, which reads the writes of the others before it draws or writes. A torn read is repeated. A
 /// process that dies during a write loses the items that it had not written yet, and no others. Rows outlive
-/// processes; [`DurableStorage`](crate::DurableStorage) outlives the machine.
+/// processes; those of a `DurableStorage` outlive the machine.
 ///
 /// Clones are the same storage.
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::{LazyMemmapStorage, LazyMemmapStorageOptions, ReplayBuffer};
+/// use fulmar_replay::ReplayBuffer;
+/// use fulmar_replay_memmap::{LazyMemmapStorage, LazyMemmapStorageOptions};
 /// use fulmar_tensor::{Tensor, TensorDict, memmap};
 /// let folder = std::env::temp_dir().join(format!("fulmar-doc-storage-{}", std::process::id()));
 /// let open = || {
@@ -114,7 +78,7 @@ impl LazyMemmapStorage {
     /// with the file, if it is damaged; `Io`.
     pub fn new(shape: &[usize], options: LazyMemmapStorageOptions) -> Result<Self> {
         static MADE: AtomicU64 = AtomicU64::new(0);
-        checked_device(options.device)?;
+        Compute::on(options.device)?;
         let capacity = checked_capacity(num_elements(shape)?)?;
         let path = options.scratch_dir.clone().unwrap_or_else(|| {
             let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -179,39 +143,6 @@ impl Drop for Inner {
             // A drop cannot report a folder that cannot be removed.
             let _ = folder::remove(&self.path);
         }
-    }
-}
-
-/// Waits for other processes, a bounded number of times.
-#[derive(Default)]
-struct Patience(usize);
-
-impl Patience {
-    /// Recovers from a dead process, or waits a moment; returns an error after too many waits.
-    fn wait(&mut self, folder: &Folder, busy: Busy, row: Option<usize>) -> Result<()> {
-        self.0 += 1;
-        let Busy::By(slot) = busy else {
-            std::thread::yield_now();
-            return self.checked("rows");
-        };
-        if self.0.is_multiple_of(SPINS) {
-            if folder.bury(slot, row)? {
-                return Ok(());
-            }
-            std::thread::sleep(PAUSE);
-        } else {
-            std::thread::yield_now();
-        }
-        self.checked(&format!("the process of slot {slot}"))
-    }
-
-    fn checked(&self, who: &str) -> Result<()> {
-        if self.0 < REPLAY_MEMMAP_WAITS_MAX {
-            return Ok(());
-        }
-        let detail =
-            format!("{who} must be ready after {REPLAY_MEMMAP_WAITS_MAX} checks: writes are still pending");
-        Err(Error::new(ErrorKind::LimitExceeded, detail))
     }
 }
 
@@ -478,6 +409,12 @@ impl Inner {
             _ => Tensor::zeros(dtype, &[])?.expand(shape),
         })
     }
+
+    /// Moves read items to the device of the options.
+    fn to_device(&self, items: TensorDict) -> Result<TensorDict> {
+        let device = self.options.device;
+        if items.is_on(device) { Ok(items) } else { items.to_device(device) }
+    }
 }
 
 /// Returns the elements of each leaf, row by row.
@@ -547,12 +484,12 @@ impl Storage for LazyMemmapStorage {
     }
 
     fn get(&self, rows: &[usize]) -> Result<TensorDict> {
-        read_on(self.inner.get(rows, &|_| true)?, self.inner.options.device)
+        self.inner.to_device(self.inner.get(rows, &|_| true)?)
     }
 
     fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
         let is_wanted = |leaf: &Key| keys.iter().any(|key| leaf.path().starts_with(key.path()));
-        read_on(self.inner.get(rows, &is_wanted)?.select_known(keys), self.inner.options.device)
+        self.inner.to_device(self.inner.get(rows, &is_wanted)?.select_known(keys))
     }
 
     /// Other processes may still show writes that they had begun before.
@@ -601,18 +538,8 @@ impl Storage for LazyMemmapStorage {
 }
 
 #[cfg(test)]
-mod sparse;
-
-#[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_waits_waits_so_often_and_no_longer() {
-        assert_eq!(Patience(REPLAY_MEMMAP_WAITS_MAX - 1).checked("rows"), Ok(()));
-        let error = Patience(REPLAY_MEMMAP_WAITS_MAX).checked("rows").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::LimitExceeded);
-    }
 
     #[test]
     fn a_row_that_a_dead_writer_took_and_did_not_begin_holds_nobody_up_once_its_slot_is_taken() {

@@ -4,9 +4,10 @@
 
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_replay::{
-    ConditionalUpdate, DurableStorage, DurableStorageOptions, Reduction, ReplayBuffer, ReplayBufferOptions,
-    SharedReplayBuffer, Storage, TensorStorage, WriterOptions, check_storage,
+    ConditionalUpdate, Reduction, ReplayBuffer, ReplayBufferOptions, SharedReplayBuffer, Storage,
+    TensorStorage, WriterOptions, check_storage,
 };
+use fulmar_replay_store::{DurableStorage, DurableStorageOptions};
 use fulmar_store::{Disk, Durability, FsDisk, MemoryDisk};
 use fulmar_tensor::{NonTensor, Ragged, Tensor, TensorDict};
 use serde_json::json;

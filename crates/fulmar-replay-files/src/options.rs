@@ -1,11 +1,12 @@
 //! Options of checkpointers.
 
+use fulmar_replay::StorageCheckpointer;
 use fulmar_ted::TedKeys;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     CompressedListStorageCheckpointer, FlatStorageCheckpointer, H5StorageCheckpointer,
-    ListStorageCheckpointer, NestedStorageCheckpointer, StorageCheckpointer, TensorStorageCheckpointer,
+    ListStorageCheckpointer, NestedStorageCheckpointer, TensorStorageCheckpointer,
 };
 
 /// The format of a checkpoint.
@@ -54,7 +55,7 @@ impl CheckpointerOptions {
     ///
     /// # Examples
     /// ```
-    /// use fulmar_replay::CheckpointerOptions;
+    /// use fulmar_replay_files::CheckpointerOptions;
     /// let options: CheckpointerOptions = serde_json::from_str(r#"{"kind": "flat"}"#).unwrap();
     /// let _checkpointer = options.build();
     /// assert!(serde_json::from_str::<CheckpointerOptions>(r#"{"kind": "pickle"}"#).is_err());
