@@ -4,7 +4,7 @@
 use fulmar::core::{Error, ErrorKind, Result as CoreResult, integer_from_f64, options_from_json};
 use fulmar::core::{index_from_f64 as index, indices_from_f64 as indices};
 use fulmar::replay::{
-    self, Batch, ConditionalUpdate, EnsembleOptions, ReplayBufferState, SharedReplayBuffer, SharedStorage, Storage as _, StorageOptions,
+    self, Batch, ConditionalUpdate, EnsembleOptions, ReplayBufferState, SharedReplayBuffer, SharedStorage, SharedWrites as _, Storage as _, StorageOptions,
 };
 use fulmar::tensor::{Index, Key};
 use serde_json::json;

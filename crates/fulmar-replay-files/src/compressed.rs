@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 /// let mut storage = CompressedListStorage::new(4, 3)?;
 /// let mut item = TensorDict::new(&[])?;
 /// item.set("pixels", Tensor::from_vec(&[64], vec![7_u8; 64])?)?;
-/// storage.set_one(0, &item)?;
+/// storage.set(&[0], &item.unsqueeze(0)?)?;
 /// let folder = std::env::temp_dir().join(format!("fulmar-doc-compressed-{}", std::process::id()));
 /// let form = CompressedListStorageCheckpointer::default();
 /// form.save(&storage, 1, &folder)?;

@@ -20,7 +20,7 @@ use fulmar_tensor::{Entry, TensorDict, consolidated};
 /// for (row, len) in [1, 3].into_iter().enumerate() {
 ///     let mut item = TensorDict::new(&[])?;
 ///     item.set("tokens", Tensor::from_vec(&[len], vec![7_i64; len])?)?;
-///     storage.set_one(row, &item)?;
+///     storage.set(&[row], &item.unsqueeze(0)?)?;
 /// }
 /// let folder = std::env::temp_dir().join(format!("fulmar-doc-list-storage-{}", std::process::id()));
 /// ListStorageCheckpointer.save(&storage, 2, &folder)?;

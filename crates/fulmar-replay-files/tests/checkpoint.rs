@@ -342,13 +342,13 @@ fn rows_that_are_not_alike_and_values_that_are_no_tensors_come_back() {
     fs::remove_dir_all(&path).unwrap();
 
     let mut storage = TensorStorage::new(&[4]).unwrap();
-    storage.set_one(0, &item(2, "c")).unwrap();
+    storage.set(&[0], &item(2, "c").unsqueeze(0).unwrap()).unwrap();
     TensorStorageCheckpointer.save(&storage, 1, &path).unwrap();
     assert_eq!(TensorStorageCheckpointer.load(&[4], &path).unwrap().items, [storage.get(&[0]).unwrap()]);
     fs::remove_dir_all(&path).unwrap();
 
     let mut storage = CompressedListStorage::new(4, 3).unwrap();
-    storage.set_one(0, &item(2, "c")).unwrap();
+    storage.set(&[0], &item(2, "c").unsqueeze(0).unwrap()).unwrap();
     let error = CompressedListStorageCheckpointer::default().save(&storage, 1, &path).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fulmar_core::{Dtype, Result};
-use fulmar_replay::{ReplayBuffer, ReplayBufferOptions, SamplerOptions, Storage};
+use fulmar_replay::{
+    LastingRows, PartialReads, ReplayBuffer, ReplayBufferOptions, SamplerOptions, Storage, StorageAbilities,
+};
 use fulmar_store::FsDisk;
 use fulmar_tensor::{Key, Tensor, TensorDict};
 
@@ -37,10 +39,6 @@ fn make(path: &std::path::Path) {
 struct Counted(LazyMemmapStorage, Arc<AtomicUsize>);
 
 impl Storage for Counted {
-    fn capacity(&self) -> usize {
-        self.0.capacity()
-    }
-
     fn shape(&self) -> &[usize] {
         self.0.shape()
     }
@@ -58,11 +56,6 @@ impl Storage for Counted {
         self.0.get(rows)
     }
 
-    fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
-        self.1.fetch_add(rows.len(), Relaxed);
-        self.0.read_keys(rows, keys)
-    }
-
     fn clear(&mut self) {
         self.0.clear();
     }
@@ -71,8 +64,33 @@ impl Storage for Counted {
         self.0.revision()
     }
 
+    fn abilities(&self) -> StorageAbilities<'_> {
+        StorageAbilities { partial_reads: Some(self), lasting_rows: Some(self), shared_writes: None }
+    }
+}
+
+impl PartialReads for Counted {
+    fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
+        self.1.fetch_add(rows.len(), Relaxed);
+        self.0.read_keys(rows, keys)
+    }
+
+    fn read_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
+        self.0.read_into(rows, out)
+    }
+}
+
+impl LastingRows for Counted {
+    fn note_writer(&self, cursor: usize, write_count: u64) -> Result<()> {
+        self.0.note_writer(cursor, write_count)
+    }
+
     fn noted_writer(&self) -> Option<(usize, u64)> {
         self.0.noted_writer()
+    }
+
+    fn first_generation(&self) -> i64 {
+        self.0.first_generation()
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use fulmar_compute::Compute;
 use fulmar_core::limits::REPLAY_STORAGE_BYTES_MAX;
 use fulmar_core::{Error, ErrorKind, Result, num_elements};
-use fulmar_replay::Storage;
 use fulmar_replay::row::{check_count, check_written, checked_capacity, grown_len};
+use fulmar_replay::{LastingRows, PartialReads, SharedWrites, Storage, StorageAbilities};
 use fulmar_tensor::{Key, Tensor, TensorDict};
 
 use crate::folder::{self, Folder, Slot};
@@ -431,10 +431,6 @@ fn last_of_each(rows: &[usize]) -> Vec<(usize, usize)> {
 }
 
 impl Storage for LazyMemmapStorage {
-    fn capacity(&self) -> usize {
-        self.inner.capacity
-    }
-
     fn shape(&self) -> &[usize] {
         &self.inner.shape
     }
@@ -450,15 +446,50 @@ impl Storage for LazyMemmapStorage {
         self.inner.set(rows, items)
     }
 
+    fn get(&self, rows: &[usize]) -> Result<TensorDict> {
+        self.inner.to_device(self.inner.get(rows, &|_| true)?)
+    }
+
+    /// Other processes may still show writes that they had begun before.
+    fn clear(&mut self) {
+        let _writing = self.inner.writing();
+        if let Ok(Some(folder)) = self.inner.joined() {
+            folder.ring().clear();
+            self.inner.news().reset(&folder.ring());
+        }
+    }
+
+    fn revision(&self) -> u64 {
+        self.inner.news().number()
+    }
+
+    fn abilities(&self) -> StorageAbilities<'_> {
+        StorageAbilities { partial_reads: Some(self), shared_writes: Some(self), lasting_rows: Some(self) }
+    }
+}
+
+impl PartialReads for LazyMemmapStorage {
+    fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
+        let is_wanted = |leaf: &Key| keys.iter().any(|key| leaf.path().starts_with(key.path()));
+        self.inner.to_device(self.inner.get(rows, &is_wanted)?.select_known(keys))
+    }
+
+    fn read_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
+        *out = self.get(rows)?;
+        Ok(())
+    }
+}
+
+impl SharedWrites for LazyMemmapStorage {
     fn set_if_unchanged(
-        &mut self,
+        &self,
         revision: u64,
         rows: &[usize],
         items: &TensorDict,
         writer: Option<(usize, u64)>,
     ) -> Result<bool> {
         check_count(rows, items)?;
-        let inner = Arc::clone(&self.inner);
+        let inner = &*self.inner;
         let _writing = inner.writing();
         let folder = inner.made(items)?;
         let ring = folder.ring();
@@ -483,38 +514,18 @@ impl Storage for LazyMemmapStorage {
         Ok(true)
     }
 
-    fn get(&self, rows: &[usize]) -> Result<TensorDict> {
-        self.inner.to_device(self.inner.get(rows, &|_| true)?)
-    }
-
-    fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
-        let is_wanted = |leaf: &Key| keys.iter().any(|key| leaf.path().starts_with(key.path()));
-        self.inner.to_device(self.inner.get(rows, &is_wanted)?.select_known(keys))
-    }
-
-    /// Other processes may still show writes that they had begun before.
-    fn clear(&mut self) {
-        let _writing = self.inner.writing();
-        if let Ok(Some(folder)) = self.inner.joined() {
-            folder.ring().clear();
-            self.inner.news().reset(&folder.ring());
-        }
-    }
-
     fn refresh(&self) -> Result<()> {
         self.inner.refresh()
-    }
-
-    fn revision(&self) -> u64 {
-        self.inner.news().number()
     }
 
     fn written_after(&self, revision: u64) -> Vec<usize> {
         let Some(folder) = self.inner.folder.get() else { return Vec::new() };
         self.inner.news().written_after(revision, &folder.ring())
     }
+}
 
-    fn note_writer(&mut self, cursor: usize, write_count: u64) -> Result<()> {
+impl LastingRows for LazyMemmapStorage {
+    fn note_writer(&self, cursor: usize, write_count: u64) -> Result<()> {
         if let Some(folder) = self.inner.joined()? {
             let lanes: usize = self.inner.shape[1..].iter().product();
             folder.ring().count(write_count);
@@ -531,9 +542,9 @@ impl Storage for LazyMemmapStorage {
     }
 
     /// Returns a generation above all those ever written to the folder.
-    fn first_generation(&self) -> Option<i64> {
+    fn first_generation(&self) -> i64 {
         let folder = self.inner.joined().ok().flatten();
-        Some(folder.map_or(0, |folder| folder.ring().num_writes() as i64))
+        folder.map_or(0, |folder| folder.ring().num_writes() as i64)
     }
 }
 

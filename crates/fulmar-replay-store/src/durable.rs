@@ -3,8 +3,8 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fulmar_core::{Error, ErrorKind, Result, num_elements, options_from_json};
-use fulmar_replay::Storage;
 use fulmar_replay::row::{check_count, check_written, checked_capacity, grown_len};
+use fulmar_replay::{LastingRows, Storage, StorageAbilities};
 use fulmar_store::{Disk, Durability, RowSchema, Store, StoreOptions, StoreStats};
 use fulmar_tensor::TensorDict;
 use serde::{Deserialize, Serialize};
@@ -336,10 +336,6 @@ fn store_options(
 }
 
 impl Storage for DurableStorage {
-    fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -398,7 +394,13 @@ impl Storage for DurableStorage {
         self.read().revision
     }
 
-    fn note_writer(&mut self, cursor: usize, write_count: u64) -> Result<()> {
+    fn abilities(&self) -> StorageAbilities<'_> {
+        StorageAbilities { lasting_rows: Some(self), ..Default::default() }
+    }
+}
+
+impl LastingRows for DurableStorage {
+    fn note_writer(&self, cursor: usize, write_count: u64) -> Result<()> {
         let mut inner = self.write();
         inner.position.writer = Some((cursor, write_count));
         let marks = inner.position.to_marks();
@@ -413,8 +415,8 @@ impl Storage for DurableStorage {
     }
 
     /// Returns 2^32 for each time that the store was opened before.
-    fn first_generation(&self) -> Option<i64> {
+    fn first_generation(&self) -> i64 {
         let openings = self.read().opened.as_ref().map_or(0, |opened| opened.store.num_openings() - 1);
-        Some(i64::from(openings) << 32)
+        i64::from(openings) << 32
     }
 }

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulmar_core::limits::{REPLAY_WRITE_TRIES_MAX, STORE_REPLY_BYTES_MAX};
 use fulmar_core::{Error, ErrorKind, Result, num_elements};
-use fulmar_replay::Storage;
 use fulmar_replay::row::{check_count, check_written, checked_capacity, grown_len};
+use fulmar_replay::{LastingRows, SharedWrites, Storage, StorageAbilities};
 use fulmar_store::RowSchema;
 use fulmar_tensor::TensorDict;
 use redis::{Pipeline, Value};
@@ -127,7 +127,6 @@ impl StoreStorageOptions {
 /// ```
 pub struct StoreStorage {
     shape: Vec<usize>,
-    capacity: usize,
     place: String,
     inner: Mutex<Inner>,
 }
@@ -184,7 +183,7 @@ impl StoreStorage {
         // Microseconds exceed any generation that began with an earlier time.
         inner.first_generation = now.parse().unwrap_or(0);
         inner.adopt(head, None)?;
-        Ok(Self { shape: shape.to_vec(), capacity, place, inner: Mutex::new(inner) })
+        Ok(Self { shape: shape.to_vec(), place, inner: Mutex::new(inner) })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -472,10 +471,6 @@ fn too_many_writers() -> Error {
 }
 
 impl Storage for StoreStorage {
-    fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -493,21 +488,6 @@ impl Storage for StoreStorage {
             }
         }
         Err(too_many_writers())
-    }
-
-    fn set_if_unchanged(
-        &mut self,
-        revision: u64,
-        rows: &[usize],
-        items: &TensorDict,
-        writer: Option<(usize, u64)>,
-    ) -> Result<bool> {
-        let mut inner = self.inner();
-        inner.pay_clear()?;
-        if inner.revision != revision {
-            return Ok(false);
-        }
-        inner.set(rows, items, writer)
     }
 
     /// Rows that another process emptied after the last refresh are `OutOfRange` too.
@@ -541,12 +521,33 @@ impl Storage for StoreStorage {
         }
     }
 
-    fn refresh(&self) -> Result<()> {
-        self.inner().refresh()
-    }
-
     fn revision(&self) -> u64 {
         self.inner().revision
+    }
+
+    fn abilities(&self) -> StorageAbilities<'_> {
+        StorageAbilities { shared_writes: Some(self), lasting_rows: Some(self), partial_reads: None }
+    }
+}
+
+impl SharedWrites for StoreStorage {
+    fn set_if_unchanged(
+        &self,
+        revision: u64,
+        rows: &[usize],
+        items: &TensorDict,
+        writer: Option<(usize, u64)>,
+    ) -> Result<bool> {
+        let mut inner = self.inner();
+        inner.pay_clear()?;
+        if inner.revision != revision {
+            return Ok(false);
+        }
+        inner.set(rows, items, writer)
+    }
+
+    fn refresh(&self) -> Result<()> {
+        self.inner().refresh()
     }
 
     fn written_after(&self, revision: u64) -> Vec<usize> {
@@ -563,9 +564,11 @@ impl Storage for StoreStorage {
             None => (0..len).collect(),
         }
     }
+}
 
-    /// One write with [`Storage::set_if_unchanged`]; a separate one if rows were loaded.
-    fn note_writer(&mut self, cursor: usize, write_count: u64) -> Result<()> {
+impl LastingRows for StoreStorage {
+    /// One write with [`SharedWrites::set_if_unchanged`]; a separate one if rows were loaded.
+    fn note_writer(&self, cursor: usize, write_count: u64) -> Result<()> {
         let mut inner = self.inner();
         for _ in 0..REPLAY_WRITE_TRIES_MAX {
             inner.refresh()?;
@@ -587,7 +590,7 @@ impl Storage for StoreStorage {
         inner.head.as_ref().filter(|_| !inner.owes_clear).and_then(|head| head.writer)
     }
 
-    fn first_generation(&self) -> Option<i64> {
-        Some(self.inner().first_generation)
+    fn first_generation(&self) -> i64 {
+        self.inner().first_generation
     }
 }

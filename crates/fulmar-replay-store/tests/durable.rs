@@ -4,8 +4,8 @@
 
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_replay::{
-    ConditionalUpdate, Reduction, ReplayBuffer, ReplayBufferOptions, SharedReplayBuffer, Storage,
-    TensorStorage, WriterOptions, check_storage,
+    ConditionalUpdate, LastingRows, Reduction, ReplayBuffer, ReplayBufferOptions, SharedReplayBuffer,
+    Storage, TensorStorage, WriterOptions, check_storage,
 };
 use fulmar_replay_store::{DurableStorage, DurableStorageOptions};
 use fulmar_store::{Disk, Durability, FsDisk, MemoryDisk};

@@ -23,13 +23,15 @@ pub fn check_storage(storage: &mut dyn Storage) -> Result<()> {
     assert!(storage.revision() > before, "a write raises the revision");
     assert_eq!(storage.get(&[1, 0, 1])?, items(&[8, 7, 8])?, "rows come in the order asked for");
     storage.set(&[1, 2, 1], &items(&[1, 2, 3])?)?;
-    storage.set_one(3, &items(&[9])?.index(0)?)?;
+    storage.set(&[3], &items(&[9])?)?;
     assert_eq!(
         (storage.len(), storage.get(&[0, 1, 2, 3])?),
         (4, items(&[7, 3, 2, 9])?),
         "the last of a row stays"
     );
     check_refusals(storage)?;
+    let ids = storage.read_keys(&[3, 0], &["id".into()])?;
+    assert_eq!(ids.tensor("id")?, items(&[9, 7])?.tensor("id")?, "read_keys gives the leaves of get");
     let mut out = items(&[0, 0])?;
     storage.read_into(&[3, 2], &mut out)?;
     assert_eq!(out, items(&[9, 2])?, "read_into gives what get gives");
@@ -43,6 +45,10 @@ pub fn check_storage(storage: &mut dyn Storage) -> Result<()> {
     );
     storage.set(&[0], &items(&[5])?)?;
     assert_eq!(storage.get(&[0])?, items(&[5])?, "an emptied storage can be written");
+    let seen = storage.revision();
+    assert!(storage.set_if_unchanged(seen, &[0], &items(&[6])?, None)?, "nothing has changed");
+    assert!(!storage.set_if_unchanged(seen, &[0], &items(&[4])?, None)?, "the first write changed it");
+    assert_eq!(storage.get(&[0])?, items(&[6])?, "a refused write changes nothing");
     Ok(())
 }
 

@@ -81,7 +81,7 @@ impl Mailbox {
 ///     fn call(&self, _operation: &str, _numbers: &[f64]) -> Result<()> { Ok(()) }
 /// }
 /// let storage = ForeignStorage::new(4, Mailbox::default(), Box::new(Nothing))?;
-/// assert_eq!((storage.capacity(), storage.len()), (4, 0));
+/// assert_eq!((storage.shape(), storage.len()), (&[4][..], 0));
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub struct ForeignStorage {
@@ -109,10 +109,6 @@ impl std::fmt::Debug for ForeignStorage {
 }
 
 impl Storage for ForeignStorage {
-    fn capacity(&self) -> usize {
-        self.capacity[0]
-    }
-
     fn shape(&self) -> &[usize] {
         &self.capacity
     }

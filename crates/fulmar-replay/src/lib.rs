@@ -83,6 +83,7 @@ pub use schedule::{LambdaScheduler, ParameterScheduler, Schedule};
 pub use sequence::{EpisodeBoundary, SequenceOptions, Sequences};
 pub use shared::{SharedReplayBuffer, WeakReplayBuffer};
 pub use storage::Storage;
+pub use storage::abilities::{LastingRows, PartialReads, SharedWrites, StorageAbilities};
 pub use storage::compressed_list::CompressedListStorage;
 pub use storage::lazy_stack::LazyStackStorage;
 pub use storage::list::ListStorage;

@@ -7,8 +7,8 @@ mod server;
 use fulmar_core::limits::STORE_REPLY_BYTES_MAX;
 use fulmar_core::{ErrorKind, Result, Rng};
 use fulmar_replay::{
-    ConditionalUpdate, ReplayBuffer, ReplayBufferOptions, SamplerOptions, SharedReplayBuffer, Storage,
-    TensorStorage, WriterOptions, check_storage,
+    ConditionalUpdate, ReplayBuffer, ReplayBufferOptions, SamplerOptions, SharedReplayBuffer, SharedWrites,
+    Storage, TensorStorage, WriterOptions, check_storage,
 };
 use fulmar_replay_store::{StoreStorage, StoreStorageOptions};
 use fulmar_tensor::{NonTensor, Ragged, Tensor, TensorDict};

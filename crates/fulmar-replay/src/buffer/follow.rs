@@ -72,7 +72,7 @@ impl ReplayBuffer {
     /// Reads the changes of other writers to the storage, as draws and writes do first.
     ///
     /// # Errors
-    /// The errors of [`Storage::refresh`]; the errors of sampler and unit for the new rows.
+    /// The errors of [`SharedWrites::refresh`](crate::SharedWrites::refresh); the errors of sampler and unit for the new rows.
     pub fn catch_up(&mut self) -> Result<()> {
         self.storage.refresh()?;
         let revision = self.storage.revision();

@@ -16,7 +16,7 @@ use crate::storage::{Storage, checked_device, read_on};
 /// let mut storage = CompressedListStorage::new(4, 3)?;
 /// let mut item = TensorDict::new(&[])?;
 /// item.set("frame", Tensor::from_vec(&[10_000], vec![7_u8; 10_000])?)?;
-/// storage.set_one(0, &item)?;
+/// storage.set(&[0], &item.unsqueeze(0)?)?;
 /// assert!(storage.compressed_bytes() < 100);
 /// assert_eq!(storage.get(&[0])?.tensor("frame")?.to_vec::<u8>()?, [7; 10_000]);
 /// # Ok::<(), fulmar_core::Error>(())
@@ -73,10 +73,6 @@ impl CompressedListStorage {
 }
 
 impl Storage for CompressedListStorage {
-    fn capacity(&self) -> usize {
-        self.capacity[0]
-    }
-
     fn shape(&self) -> &[usize] {
         &self.capacity
     }

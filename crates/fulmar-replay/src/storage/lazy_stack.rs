@@ -17,7 +17,7 @@ use crate::storage::list::ListStorage;
 /// for (row, len) in [2, 3].into_iter().enumerate() {
 ///     let mut item = TensorDict::new(&[])?;
 ///     item.set("ids", Tensor::from_vec(&[len], vec![7_i64; len])?)?;
-///     storage.set_one(row, &item)?;
+///     storage.set(&[row], &item.unsqueeze(0)?)?;
 /// }
 /// assert_eq!(storage.get(&[0, 1])?.ragged("ids")?.offsets(), [0, 2, 5]);
 /// # Ok::<(), fulmar_core::Error>(())
@@ -44,10 +44,6 @@ impl LazyStackStorage {
 }
 
 impl Storage for LazyStackStorage {
-    fn capacity(&self) -> usize {
-        self.0.capacity()
-    }
-
     fn shape(&self) -> &[usize] {
         self.0.shape()
     }

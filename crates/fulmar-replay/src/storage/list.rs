@@ -16,7 +16,7 @@ use crate::storage::{Storage, checked_device, placed};
 /// let mut storage = ListStorage::new(4)?;
 /// let mut item = TensorDict::new(&[])?;
 /// item.set("id", Tensor::from_vec(&[], vec![7_i64])?)?;
-/// storage.set_one(0, &item)?;
+/// storage.set(&[0], &item.unsqueeze(0)?)?;
 /// assert_eq!(storage.get(&[0, 0])?.tensor("id")?.to_vec::<i64>()?, [7, 7]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
@@ -54,10 +54,6 @@ impl ListStorage {
 }
 
 impl Storage for ListStorage {
-    fn capacity(&self) -> usize {
-        self.capacity[0]
-    }
-
     fn shape(&self) -> &[usize] {
         &self.capacity
     }

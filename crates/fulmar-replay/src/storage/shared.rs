@@ -9,6 +9,7 @@ use fulmar_tensor::{Key, TensorDict};
 
 use crate::row::check_written;
 use crate::storage::Storage;
+use crate::storage::abilities::{LastingRows, PartialReads, SharedWrites, StorageAbilities};
 
 /// Number of writes that are remembered; a buffer that is further behind rereads all rows.
 const WRITES_KEPT: usize = 256;
@@ -18,7 +19,7 @@ const WRITES_KEPT: usize = 256;
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::{ListStorage, SharedStorage, Storage};
+/// use fulmar_replay::{ListStorage, SharedStorage, SharedWrites, Storage};
 /// use fulmar_tensor::TensorDict;
 /// let mut mine = SharedStorage::new(Box::new(ListStorage::new(4)?));
 /// let others = mine.clone();
@@ -29,6 +30,8 @@ const WRITES_KEPT: usize = 256;
 #[derive(Clone)]
 pub struct SharedStorage {
     shape: Vec<usize>,
+    /// `true` if the rows outlive their buffers.
+    lasts: bool,
     inner: Arc<RwLock<Inner>>,
 }
 
@@ -66,8 +69,10 @@ impl SharedStorage {
     #[must_use]
     pub fn new(storage: Box<dyn Storage>) -> Self {
         let shape = storage.shape().to_vec();
+        let lasts = storage.abilities().lasting_rows.is_some();
         Self {
             shape,
+            lasts,
             inner: Arc::new(RwLock::new(Inner {
                 storage,
                 writes: VecDeque::new(),
@@ -75,6 +80,12 @@ impl SharedStorage {
                 pending: Mutex::default(),
             })),
         }
+    }
+
+    /// Returns the maximum number of rows.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.shape.iter().product()
     }
 
     /// Requests the items in `rows` with their current content, to be copied later. Does not block writes of
@@ -188,10 +199,6 @@ impl std::fmt::Debug for SharedStorage {
 }
 
 impl Storage for SharedStorage {
-    fn capacity(&self) -> usize {
-        self.shape.iter().product()
-    }
-
     fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -209,8 +216,42 @@ impl Storage for SharedStorage {
         Ok(())
     }
 
+    fn get(&self, rows: &[usize]) -> Result<TensorDict> {
+        self.read()?.storage.get(rows)
+    }
+
+    #[expect(clippy::expect_used, reason = "the trait leaves no room for an error here")]
+    fn clear(&mut self) {
+        let mut inner = self.write().expect("a storage must not be emptied by a function that it is calling");
+        inner.settle(&(0..usize::MAX));
+        inner.storage.clear();
+        inner.writes.clear();
+        inner.forgotten = inner.storage.revision();
+    }
+
+    fn revision(&self) -> u64 {
+        self.look().storage.revision()
+    }
+
+    fn abilities(&self) -> StorageAbilities<'_> {
+        let lasting_rows: Option<&dyn LastingRows> = if self.lasts { Some(self) } else { None };
+        StorageAbilities { partial_reads: Some(self), shared_writes: Some(self), lasting_rows }
+    }
+}
+
+impl PartialReads for SharedStorage {
+    fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
+        self.read()?.storage.read_keys(rows, keys)
+    }
+
+    fn read_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
+        self.read()?.storage.read_into(rows, out)
+    }
+}
+
+impl SharedWrites for SharedStorage {
     fn set_if_unchanged(
-        &mut self,
+        &self,
         revision: u64,
         rows: &[usize],
         items: &TensorDict,
@@ -225,45 +266,8 @@ impl Storage for SharedStorage {
         Ok(is_set)
     }
 
-    fn get(&self, rows: &[usize]) -> Result<TensorDict> {
-        self.read()?.storage.get(rows)
-    }
-
-    fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
-        self.read()?.storage.read_keys(rows, keys)
-    }
-
-    fn read_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
-        self.read()?.storage.read_into(rows, out)
-    }
-
-    #[expect(clippy::expect_used, reason = "the trait leaves no room for an error here")]
-    fn clear(&mut self) {
-        let mut inner = self.write().expect("a storage must not be emptied by a function that it is calling");
-        inner.settle(&(0..usize::MAX));
-        inner.storage.clear();
-        inner.writes.clear();
-        inner.forgotten = inner.storage.revision();
-    }
-
     fn refresh(&self) -> Result<()> {
         self.read()?.storage.refresh()
-    }
-
-    fn revision(&self) -> u64 {
-        self.look().storage.revision()
-    }
-
-    fn note_writer(&mut self, cursor: usize, write_count: u64) -> Result<()> {
-        self.write()?.storage.note_writer(cursor, write_count)
-    }
-
-    fn noted_writer(&self) -> Option<(usize, u64)> {
-        self.look().storage.noted_writer()
-    }
-
-    fn first_generation(&self) -> Option<i64> {
-        self.look().storage.first_generation()
     }
 
     fn written_after(&self, revision: u64) -> Vec<usize> {
@@ -283,6 +287,20 @@ impl Storage for SharedStorage {
             .chain(newer.flat_map(|(_, rows)| rows.iter().copied()))
             .filter(|row| *row < len)
             .collect()
+    }
+}
+
+impl LastingRows for SharedStorage {
+    fn note_writer(&self, cursor: usize, write_count: u64) -> Result<()> {
+        self.write()?.storage.note_writer(cursor, write_count)
+    }
+
+    fn noted_writer(&self) -> Option<(usize, u64)> {
+        self.look().storage.noted_writer()
+    }
+
+    fn first_generation(&self) -> i64 {
+        self.look().storage.first_generation().unwrap_or(0)
     }
 }
 

@@ -6,6 +6,7 @@ use fulmar_tensor::{Entry, Key, NonTensor, Ragged, Tensor, TensorDict};
 use serde_json::Value;
 
 use crate::row::{check_count, check_written, checked_capacity, grown_len};
+use crate::storage::abilities::{PartialReads, StorageAbilities};
 use crate::storage::{Storage, checked_device, placed};
 
 /// Stores each dense leaf in one tensor, made of zeros at the first write, and ragged leaves and JSON values
@@ -167,10 +168,6 @@ impl TensorStorage {
 }
 
 impl Storage for TensorStorage {
-    fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -184,19 +181,6 @@ impl Storage for TensorStorage {
         check_count(rows, items)?;
         self.write(rows, &*placed(items, self.device)?)?;
         self.len = len;
-        self.revision += 1;
-        Ok(())
-    }
-
-    fn set_one(&mut self, row: usize, item: &TensorDict) -> Result<()> {
-        let Some(dense) = self.dense.as_mut().filter(|_| self.loose.is_empty()) else {
-            return self.set(&[row], &item.unsqueeze(0)?);
-        };
-        if row > self.len {
-            grown_len(self.len, self.capacity, &[row])?;
-        }
-        dense.index_copy(&[row], &*placed(item, self.device)?)?;
-        self.len = self.len.max(row + 1);
         self.revision += 1;
         Ok(())
     }
@@ -215,6 +199,27 @@ impl Storage for TensorStorage {
         Ok(items)
     }
 
+    fn clear(&mut self) {
+        self.len = 0;
+        self.revision += 1;
+        for (_, leaf) in &mut self.loose {
+            match leaf {
+                Loose::Ragged(rows) => rows.clear(),
+                Loose::Json(rows) => rows.clear(),
+            }
+        }
+    }
+
+    fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn abilities(&self) -> StorageAbilities<'_> {
+        StorageAbilities { partial_reads: Some(self), ..Default::default() }
+    }
+}
+
+impl PartialReads for TensorStorage {
     fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
         check_written(rows, self.len)?;
         let Some(dense) = self.dense.as_ref().filter(|_| self.loose.is_empty()) else {
@@ -232,21 +237,6 @@ impl Storage for TensorStorage {
                 Ok(())
             }
         }
-    }
-
-    fn clear(&mut self) {
-        self.len = 0;
-        self.revision += 1;
-        for (_, leaf) in &mut self.loose {
-            match leaf {
-                Loose::Ragged(rows) => rows.clear(),
-                Loose::Json(rows) => rows.clear(),
-            }
-        }
-    }
-
-    fn revision(&self) -> u64 {
-        self.revision
     }
 }
 

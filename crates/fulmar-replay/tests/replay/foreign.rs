@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_replay::{
-    Callee, ForeignSampler, ForeignStorage, ForeignWriter, Mailbox, ReplayBufferOptions, Sampler,
-    SharedReplayBuffer, SharedStorage, Storage, TensorStorage, WeakReplayBuffer, Writer,
+    Callee, ForeignSampler, ForeignStorage, ForeignWriter, LastingRows, Mailbox, ReplayBufferOptions,
+    Sampler, SharedReplayBuffer, SharedStorage, SharedWrites, Storage, TensorStorage, WeakReplayBuffer,
+    Writer,
 };
 use fulmar_tensor::{Tensor, TensorDict};
 

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use fulmar_core::limits::REPLAY_SAMPLE_ROWS_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_replay::{
-    ReplayBuffer, ReplayBufferOptions, SampleUnitOptions, SamplerOptions, SequenceOptions, SliceOptions,
-    Storage, TensorStorage,
+    PartialReads, ReplayBuffer, ReplayBufferOptions, SampleUnitOptions, SamplerOptions, SequenceOptions,
+    SliceOptions, Storage, StorageAbilities, TensorStorage,
 };
 use fulmar_tensor::{Key, Tensor, TensorDict};
 
@@ -23,10 +23,6 @@ struct Counted {
 }
 
 impl Storage for Counted {
-    fn capacity(&self) -> usize {
-        self.rows.capacity()
-    }
-
     fn shape(&self) -> &[usize] {
         self.rows.shape()
     }
@@ -47,6 +43,20 @@ impl Storage for Counted {
         }
     }
 
+    fn clear(&mut self) {
+        self.rows.clear();
+    }
+
+    fn revision(&self) -> u64 {
+        self.rows.revision()
+    }
+
+    fn abilities(&self) -> StorageAbilities<'_> {
+        StorageAbilities { partial_reads: Some(self), ..Default::default() }
+    }
+}
+
+impl PartialReads for Counted {
     fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
         self.keys.fetch_add(rows.len() * keys.len(), Relaxed);
         let items = self.rows.read_keys(rows, keys)?;
@@ -54,12 +64,9 @@ impl Storage for Counted {
         Ok(items)
     }
 
-    fn clear(&mut self) {
-        self.rows.clear();
-    }
-
-    fn revision(&self) -> u64 {
-        self.rows.revision()
+    fn read_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
+        *out = self.get(rows)?;
+        Ok(())
     }
 }
 
@@ -108,10 +115,6 @@ struct Huge {
 }
 
 impl Storage for Huge {
-    fn capacity(&self) -> usize {
-        self.len
-    }
-
     fn shape(&self) -> &[usize] {
         std::slice::from_ref(&self.len)
     }

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard};
 
 use fulmar_core::limits::{REPLAY_STORAGE_BYTES_MAX, REPLAY_WRITE_TRIES_MAX};
 use fulmar_core::{Dtype, ErrorKind, Result};
 use fulmar_replay::{
-    CompressedListStorage, LazyStackStorage, ListStorage, ReplayBuffer, SharedStorage, Storage,
-    TensorStorage, check_storage,
+    CompressedListStorage, LazyStackStorage, ListStorage, PartialReads, ReplayBuffer, SharedStorage,
+    SharedWrites, Storage, StorageAbilities, TensorStorage, check_storage,
 };
 use fulmar_tensor::{NonTensor, Ragged, Tensor, TensorDict};
 use serde_json::json;
@@ -87,7 +88,7 @@ fn a_given_dictionary_is_full_and_stays_as_it_was() {
     let mut given = TensorDict::new(&[3]).unwrap();
     given.set("id", Tensor::from_vec(&[3], vec![1_i64, 2, 3]).unwrap()).unwrap();
     let mut storage = TensorStorage::over(&given).unwrap();
-    assert_eq!((storage.len(), storage.capacity()), (3, 3));
+    assert_eq!((storage.len(), storage.shape()), (3, &[3][..]));
     storage.set(&[0], &given.index_select(&[2]).unwrap()).unwrap();
     assert_eq!(storage.get(&[0]).unwrap().tensor("id").unwrap().to_vec::<i64>().unwrap(), [3]);
     assert_eq!(given.tensor("id").unwrap().to_vec::<i64>().unwrap(), [1, 2, 3]);
@@ -103,16 +104,16 @@ fn rows_of_a_lazy_stack_share_only_what_all_have() {
     let mut item = TensorDict::new(&[]).unwrap();
     item.set("x", Tensor::zeros(Dtype::F32, &[2]).unwrap()).unwrap();
     item.set(["in", "text"], NonTensor::shared(json!("a"))).unwrap();
-    storage.set_one(0, &item).unwrap();
+    storage.set(&[0], &item.unsqueeze(0).unwrap()).unwrap();
     item.set("y", Tensor::zeros(Dtype::F32, &[]).unwrap()).unwrap();
     item.set("x", Tensor::zeros(Dtype::F32, &[1]).unwrap()).unwrap();
-    storage.set_one(1, &item).unwrap();
+    storage.set(&[1], &item.unsqueeze(0).unwrap()).unwrap();
     let both = storage.get(&[0, 1]).unwrap();
     assert_eq!(both.ragged("x").unwrap().offsets(), [0, 2, 3]);
     assert!(both.get("y").is_none());
     assert_eq!(both.non_tensor(["in", "text"]).unwrap().to_json(), json!(["a", "a"]));
     item.set("x", Tensor::zeros(Dtype::F32, &[]).unwrap()).unwrap();
-    storage.set_one(2, &item).unwrap();
+    storage.set(&[2], &item.unsqueeze(0).unwrap()).unwrap();
     assert_eq!(storage.get(&[0, 2]).unwrap_err().kind(), ErrorKind::Incompatible);
 }
 
@@ -161,32 +162,52 @@ fn rows_are_read_into_a_batch_without_an_allocation() {
     assert!(allocations() > before, "the counter counts");
 }
 
-/// A storage to which another process writes at each of the first refreshes.
+/// A storage to which another process writes at each of the first tries.
 struct Busy {
-    rows: ListStorage,
+    rows: Mutex<ListStorage>,
     others: AtomicU64,
     noise: AtomicU64,
 }
 
-impl Storage for Busy {
-    fn capacity(&self) -> usize {
-        self.rows.capacity()
+impl Busy {
+    fn rows(&self) -> MutexGuard<'_, ListStorage> {
+        self.rows.lock().unwrap()
     }
+}
 
+impl Storage for Busy {
     fn shape(&self) -> &[usize] {
-        self.rows.shape()
+        &[4]
     }
 
     fn len(&self) -> usize {
-        self.rows.len()
+        self.rows().len()
     }
 
     fn set(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
-        self.rows.set(rows, items)
+        self.rows().set(rows, items)
     }
 
+    fn get(&self, rows: &[usize]) -> Result<TensorDict> {
+        self.rows().get(rows)
+    }
+
+    fn clear(&mut self) {
+        self.rows().clear();
+    }
+
+    fn revision(&self) -> u64 {
+        self.rows().revision() + self.noise.load(Relaxed)
+    }
+
+    fn abilities(&self) -> StorageAbilities<'_> {
+        StorageAbilities { shared_writes: Some(self), ..Default::default() }
+    }
+}
+
+impl SharedWrites for Busy {
     fn set_if_unchanged(
-        &mut self,
+        &self,
         _: u64,
         rows: &[usize],
         items: &TensorDict,
@@ -197,19 +218,15 @@ impl Storage for Busy {
             self.noise.fetch_add(1, Relaxed);
             return Ok(false);
         }
-        self.rows.set(rows, items).map(|()| true)
+        self.rows().set(rows, items).map(|()| true)
     }
 
-    fn get(&self, rows: &[usize]) -> Result<TensorDict> {
-        self.rows.get(rows)
+    fn refresh(&self) -> Result<()> {
+        Ok(())
     }
 
-    fn clear(&mut self) {
-        self.rows.clear();
-    }
-
-    fn revision(&self) -> u64 {
-        self.rows.revision() + self.noise.load(Relaxed)
+    fn written_after(&self, _: u64) -> Vec<usize> {
+        Vec::new()
     }
 }
 
@@ -217,7 +234,7 @@ impl Storage for Busy {
 fn a_write_begins_anew_behind_others_but_not_without_end() {
     let item = TensorDict::new(&[1]).unwrap();
     for (others, kept) in [(REPLAY_WRITE_TRIES_MAX - 1, true), (REPLAY_WRITE_TRIES_MAX, false)] {
-        let rows = ListStorage::new(4).unwrap();
+        let rows = Mutex::new(ListStorage::new(4).unwrap());
         let busy = Busy { rows, others: AtomicU64::new(others as u64), noise: AtomicU64::new(0) };
         let mut buffer = ReplayBuffer::new(Box::new(busy), Default::default()).unwrap();
         match buffer.extend(&item) {
