@@ -255,7 +255,8 @@ impl ReplayBuffer {
             self.put_index(&mut kept, &rows)?;
             let has_priorities = prioritized && kept.get(self.options.priority_key.clone()).is_some();
             let priorities = if has_priorities { self.priorities_of(&kept)? } else { Vec::new() };
-            self.sampler.check(&rows, &kept, &priorities)?;
+            self.sampler.check(&rows, &kept)?;
+            self.sampler.check_priorities(&priorities)?;
             self.unit.check(&rows, &kept)?;
             let position = (plan.cursor, plan.write_count);
             if !self.storage.set_if_unchanged(self.seen, &rows, &kept, Some(position))? {

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::read::count_of;
 use crate::row::{check_count, check_written, checked_capacity, checked_draw, grown_len};
+use crate::stateful::{check_capacity, from_state};
 use crate::storage::Storage;
-use crate::writer::{check_capacity, from_state};
-use crate::{Sampled, Sampler, WritePlan, Writer};
+use crate::{Follower, Sampled, Sampler, Stateful, WritePlan, Writer};
 
 /// The other language: runs an operation with data from a [`Mailbox`], and puts its result there.
 pub trait Callee: Send + Sync {
@@ -193,19 +193,9 @@ impl std::fmt::Debug for ForeignSampler {
 }
 
 impl Sampler for ForeignSampler {
-    fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
-        self.mailbox.put_items(items.clone());
-        self.callee.call("check", &numbers(rows))
-    }
-
     fn ran_out(&self) -> bool {
         // If the call fails, the answer is no.
         self.callee.call("ranOut", &[]).is_ok() && self.mailbox.take_numbers() == [1.0]
-    }
-
-    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
-        self.mailbox.put_items(items.clone());
-        self.callee.call("extend", &numbers(rows))
     }
 
     fn sample(&mut self, len: usize, count: usize) -> Result<Sampled> {
@@ -233,12 +223,9 @@ impl Sampler for ForeignSampler {
         all.extend(priorities.iter().map(|priority| f64::from(*priority)));
         self.callee.call("updatePriority", &all)
     }
+}
 
-    fn clear(&mut self) {
-        // As with a storage, its rows count as empty even if this fails.
-        let _ = self.callee.call("clear", &[]);
-    }
-
+impl Stateful for ForeignSampler {
     fn state(&self) -> Result<Value> {
         asked_state(&self.mailbox, &*self.callee, "state")
     }
@@ -246,6 +233,23 @@ impl Sampler for ForeignSampler {
     fn restore(&mut self, state: &Value) -> Result<()> {
         self.mailbox.put_text(state.to_string());
         self.callee.call("restore", &[])
+    }
+}
+
+impl Follower for ForeignSampler {
+    fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        self.mailbox.put_items(items.clone());
+        self.callee.call("check", &numbers(rows))
+    }
+
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        self.mailbox.put_items(items.clone());
+        self.callee.call("extend", &numbers(rows))
+    }
+
+    fn clear(&mut self) {
+        // As with a storage, its rows count as empty even if this fails.
+        let _ = self.callee.call("clear", &[]);
     }
 }
 
@@ -349,12 +353,8 @@ impl Writer for ForeignWriter {
         Ok(())
     }
 
-    fn cursor(&self) -> usize {
-        self.cursor
-    }
-
-    fn write_count(&self) -> u64 {
-        self.write_count
+    fn position(&self) -> (usize, u64) {
+        (self.cursor, self.write_count)
     }
 
     fn resume(
@@ -375,7 +375,9 @@ impl Writer for ForeignWriter {
             self.write_count = 0;
         }
     }
+}
 
+impl Stateful for ForeignWriter {
     fn state(&self) -> Result<Value> {
         let own = asked_state(&self.mailbox, &*self.callee, "writer.state")?;
         Ok(

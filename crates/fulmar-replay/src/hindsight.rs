@@ -13,7 +13,7 @@ use fulmar_tensor::{Index, Key, Tensor, TensorDict};
 use serde::{Deserialize, Serialize};
 
 use crate::read::{Steps, TrajectoryKeys};
-use crate::sampler::keyed::check_follows;
+use crate::trajectory::check_follows;
 use crate::{Batch, ReplayBuffer, Trajectory, TrajectoryIndex};
 
 /// The step whose achievement becomes the goal.

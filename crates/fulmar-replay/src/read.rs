@@ -4,7 +4,8 @@ use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
 use serde::{Deserialize, Serialize};
 
-use crate::Storage;
+use crate::trajectory::check_follows;
+use crate::{Storage, TrajectoryIndex};
 
 /// Rows that are read at once for a part of a buffer, or passed at once as row numbers only.
 const ROWS_AT_ONCE: usize = 256;
@@ -203,6 +204,17 @@ impl TrajectoryKeys {
             (None, Some(keys)) => keys.clone(),
             (None, None) => id_keys().into_iter().chain(end_keys()).collect(),
         })
+    }
+
+    /// Runs [`TrajectoryKeys::read`] for items of `rows`, which must follow those in the ring of `index`.
+    pub(crate) fn read_next(
+        &self,
+        index: &TrajectoryIndex,
+        rows: &[usize],
+        items: &TensorDict,
+    ) -> Result<Steps> {
+        check_follows(index.cursor(), index.capacity(), rows)?;
+        self.read(items)
     }
 
     /// Reads the ids or flags of `items`.

@@ -1,22 +1,18 @@
 //! Samplers: the choice of rows for a batch.
 
-use std::ops::Range;
-
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Key, Tensor, TensorDict};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::read::{Reads, TrajectoryKeys};
-use crate::writer::{check_capacity, from_state, to_state};
+use crate::read::TrajectoryKeys;
 use crate::{
-    ConsumingSampler, PrioritizedOptions, PrioritizedSampler, PromptGroupOptions, RandomSampler,
-    SamplerWithoutReplacement, SliceOptions, WithoutReplacementOptions,
+    ConsumingSampler, Follower, PrioritizedOptions, PrioritizedSampler, PrioritizedSliceSampler,
+    PromptGroupOptions, PromptGroupSampler, RandomSampler, SamplerWithoutReplacement, SliceOptions,
+    SliceSamplerWithoutReplacement, StalenessAwareSampler, WithoutReplacementOptions,
 };
 
 pub(crate) mod consuming;
 pub(crate) mod fragmented_slices;
-pub(crate) mod keyed;
 pub(crate) mod lane_slices;
 pub(crate) mod prioritized;
 pub(crate) mod prioritized_slice;
@@ -50,52 +46,24 @@ impl Sampled {
     }
 }
 
-/// Most rows of a run in one call.
-const RUN_AT_ONCE: usize = 1 << 16;
-
-/// Draws rows. A buffer passes every write to it.
-pub trait Sampler: Send {
-    /// Records that `items`, one for each of `rows`, were written there, in this order.
-    ///
-    /// # Errors
-    /// `UnknownName` if an item lacks a leaf that draws depend on; other errors of the sampler.
-    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()>;
-
-    /// Runs [`Sampler::extend`] for a run of rows, for a sampler that [reads](Sampler::reads) only row
-    /// numbers.
-    ///
-    /// # Errors
-    /// The errors of [`Sampler::extend`] for these rows.
-    fn extend_run(&mut self, mut rows: Range<usize>) -> Result<()> {
-        while !rows.is_empty() {
-            let some: Vec<usize> = rows.by_ref().take(RUN_AT_ONCE).collect();
-            self.extend(&some, &TensorDict::new(&[some.len()])?)?;
-        }
-        Ok(())
-    }
-
-    /// Returns the part of items that [`Sampler::extend`] reads, so that a buffer reads no more of stored
-    /// rows.
-    fn reads(&self) -> Reads {
-        Reads::Items
-    }
-
-    /// Checks that [`Sampler::extend`], followed by [`Sampler::update_priority`] if there are `priorities`,
-    /// would accept the same arguments. A buffer checks before it stores the items.
-    ///
-    /// # Errors
-    /// The errors of the two.
-    fn check(&self, rows: &[usize], items: &TensorDict, priorities: &[f32]) -> Result<()> {
-        let _ = (rows, items, priorities);
-        Ok(())
-    }
-
+/// Draws rows.
+pub trait Sampler: Follower {
     /// Draws `count` rows, or all if there are fewer, of a buffer of `len` rows.
     ///
     /// # Errors
     /// `Empty` if there are no rows; `OutOfRange` if `count` is 0, above the limit of a draw, or cannot be
     /// drawn.
     fn sample(&mut self, len: usize, count: usize) -> Result<Sampled>;
+
+    /// Checks that [`Sampler::update_priority`] would accept these priorities of written rows. A buffer checks
+    /// before it stores the items.
+    ///
+    /// # Errors
+    /// The errors of [`Sampler::update_priority`].
+    fn check_priorities(&self, priorities: &[f32]) -> Result<()> {
+        let _ = priorities;
+        Ok(())
+    }
 
     /// Sets the priorities of `rows`; ignored if draws do not depend on priorities.
     ///
@@ -122,12 +90,6 @@ pub trait Sampler: Send {
         Vec::new()
     }
 
-    /// Returns whether draws depend on the write order of rows, so that an edit requires passing all rows
-    /// again.
-    fn in_order(&self) -> bool {
-        false
-    }
-
     /// Returns the parameter called `name`, which a schedule may change.
     ///
     /// # Errors
@@ -144,22 +106,6 @@ pub trait Sampler: Send {
         let _ = value;
         Err(no_parameter(name))
     }
-
-    /// Removes all rows.
-    fn clear(&mut self);
-
-    /// Returns the state for a checkpoint.
-    ///
-    /// # Errors
-    /// If the sampler cannot store its state.
-    fn state(&self) -> Result<Value>;
-
-    /// Restores `state`.
-    ///
-    /// # Errors
-    /// `Malformed` if it is not the state of such a sampler; `Corrupt` if it is inconsistent; `Incompatible`
-    /// for another capacity. After an error nothing has changed.
-    fn restore(&mut self, state: &Value) -> Result<()>;
 }
 
 /// The kind of a sampler, with its options.
@@ -315,180 +261,25 @@ impl SamplerOptions {
                 )?)
             }
             Self::SliceWithoutReplacement { slices, epochs, trajectories } => {
-                Box::new(keyed::KeyedSlices::new(
-                    crate::SliceSamplerWithoutReplacement::new(capacity, *slices, *epochs, seed)?,
-                    trajectories.clone(),
-                ))
+                let sampler = SliceSamplerWithoutReplacement::new(capacity, *slices, *epochs, seed)?;
+                Box::new(sampler.keyed(trajectories.clone()))
             }
-            Self::PrioritizedSlice { slices, priorities, trajectories } => Box::new(keyed::KeyedSlices::new(
-                crate::PrioritizedSliceSampler::new(capacity, *slices, *priorities, seed)?,
-                trajectories.clone(),
-            )),
+            Self::PrioritizedSlice { slices, priorities, trajectories } => {
+                let sampler = PrioritizedSliceSampler::new(capacity, *slices, *priorities, seed)?;
+                Box::new(sampler.keyed(trajectories.clone()))
+            }
             Self::StreamingSlice { slice_len, trajectories } => Box::new(
                 streaming_slice::StreamingSliceSampler::new(capacity, *slice_len, trajectories.clone())?,
             ),
-            Self::StalenessAware { max_staleness, weights, version_key } => Box::new(
-                keyed::VersionSampler::new(*max_staleness, weights.clone(), version_key.clone(), seed)?,
-            ),
+            Self::StalenessAware { max_staleness, weights, version_key } => {
+                let sampler = StalenessAwareSampler::new(*max_staleness, seed).keyed(version_key.clone());
+                Box::new(sampler.weighted(weights.clone())?)
+            }
             Self::PromptGroup { groups, group_key, reward_key } => {
-                Box::new(keyed::GroupSampler::new(*groups, group_key.clone(), reward_key.clone(), seed)?)
+                let sampler = PromptGroupSampler::new(*groups, seed)?;
+                Box::new(sampler.keyed(group_key.clone(), reward_key.clone()))
             }
         })
-    }
-}
-
-impl Sampler for RandomSampler {
-    fn reads(&self) -> Reads {
-        Reads::Nothing
-    }
-
-    fn extend(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
-        Ok(())
-    }
-
-    fn sample(&mut self, len: usize, count: usize) -> Result<Sampled> {
-        Sampled::plain(Self::sample(self, len, count)?)
-    }
-
-    fn clear(&mut self) {}
-
-    fn state(&self) -> Result<Value> {
-        to_state(&Self::state(self))
-    }
-
-    fn restore(&mut self, state: &Value) -> Result<()> {
-        *self = Self::from_state(&from_state("sampler", state)?)?;
-        Ok(())
-    }
-}
-
-impl Sampler for SamplerWithoutReplacement {
-    fn reads(&self) -> Reads {
-        Reads::Nothing
-    }
-
-    fn extend(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
-        Ok(())
-    }
-
-    fn sample(&mut self, len: usize, count: usize) -> Result<Sampled> {
-        Sampled::plain(Self::sample(self, len, count)?)
-    }
-
-    fn ran_out(&self) -> bool {
-        Self::ran_out(self)
-    }
-
-    fn clear(&mut self) {
-        Self::clear(self);
-    }
-
-    fn state(&self) -> Result<Value> {
-        to_state(&Self::state(self))
-    }
-
-    fn restore(&mut self, state: &Value) -> Result<()> {
-        *self = Self::from_state(&from_state("sampler", state)?)?;
-        Ok(())
-    }
-}
-
-impl Sampler for ConsumingSampler {
-    fn reads(&self) -> Reads {
-        Reads::Rows
-    }
-
-    fn extend(&mut self, rows: &[usize], _: &TensorDict) -> Result<()> {
-        Self::extend(self, rows)
-    }
-
-    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
-        Sampled::plain(Self::sample(self, count)?)
-    }
-
-    fn num_live(&self, _: usize) -> usize {
-        Self::num_live(self)
-    }
-
-    fn ran_out(&self) -> bool {
-        Self::ran_out(self)
-    }
-
-    fn freed(&self) -> Vec<usize> {
-        Self::freed(self).collect()
-    }
-
-    fn clear(&mut self) {
-        Self::clear(self);
-    }
-
-    fn state(&self) -> Result<Value> {
-        to_state(&Self::state(self))
-    }
-
-    fn restore(&mut self, state: &Value) -> Result<()> {
-        *self = Self::from_state(&from_state("sampler", state)?)?;
-        Ok(())
-    }
-}
-
-impl Sampler for PrioritizedSampler {
-    fn reads(&self) -> Reads {
-        Reads::Rows
-    }
-
-    fn check(&self, _: &[usize], _: &TensorDict, priorities: &[f32]) -> Result<()> {
-        self.leaves_of(priorities).map(|_| ())
-    }
-
-    fn extend(&mut self, rows: &[usize], _: &TensorDict) -> Result<()> {
-        Self::extend(self, rows)
-    }
-
-    fn extend_run(&mut self, rows: Range<usize>) -> Result<()> {
-        Self::extend_run(self, rows)
-    }
-
-    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
-        let drawn = Self::sample(self, count)?;
-        let mut sampled = Sampled::plain(drawn.rows)?;
-        sampled.info.set("priority_weight", Tensor::from_vec(&[drawn.weights.len()], drawn.weights)?)?;
-        Ok(sampled)
-    }
-
-    fn update_priority(&mut self, rows: &[usize], priorities: &[f32]) -> Result<()> {
-        Self::update_priority(self, rows, priorities)
-    }
-
-    fn parameter(&self, name: &str) -> Result<f64> {
-        match name {
-            "alpha" => Ok(f64::from(self.options().alpha)),
-            "beta" => Ok(f64::from(self.options().beta)),
-            _ => Err(no_parameter(name)),
-        }
-    }
-
-    fn set_parameter(&mut self, name: &str, value: f64) -> Result<()> {
-        match name {
-            "alpha" => self.set_alpha(value as f32),
-            "beta" => self.set_beta(value as f32),
-            _ => Err(no_parameter(name)),
-        }
-    }
-
-    fn clear(&mut self) {
-        Self::clear(self);
-    }
-
-    fn state(&self) -> Result<Value> {
-        to_state(&Self::state(self))
-    }
-
-    fn restore(&mut self, state: &Value) -> Result<()> {
-        let sampler = Self::from_state(&from_state("sampler", state)?)?;
-        check_capacity(self.tree().capacity(), sampler.tree().capacity())?;
-        *self = sampler;
-        Ok(())
     }
 }
 
@@ -519,14 +310,14 @@ fn step_key() -> Key {
     Key::from("step_count")
 }
 
-fn version_key() -> Key {
+pub(crate) fn version_key() -> Key {
     Key::from("policy_version")
 }
 
-fn group_key() -> Key {
+pub(crate) fn group_key() -> Key {
     Key::from("query")
 }
 
-fn reward_key() -> Key {
+pub(crate) fn reward_key() -> Key {
     Key::from(["next", "reward"])
 }

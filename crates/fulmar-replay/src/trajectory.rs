@@ -382,3 +382,15 @@ impl TrajectoryIndex {
         }
     }
 }
+
+/// Refuses rows that are not consecutive in a ring from `cursor` on.
+pub(crate) fn check_follows(cursor: usize, capacity: usize, rows: &[usize]) -> Result<()> {
+    match rows.iter().zip(cursor..).find(|(row, next)| **row != next % capacity) {
+        None => Ok(()),
+        Some((row, next)) => {
+            let detail =
+                format!("rows of trajectories must be written in a ring: got {row} for {}", next % capacity);
+            Err(Error::new(ErrorKind::Incompatible, detail))
+        }
+    }
+}

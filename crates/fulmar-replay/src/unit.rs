@@ -7,59 +7,17 @@ use serde_json::{Value, json};
 
 use crate::read::{Reads, flags, of_lane};
 use crate::sampler::Sampled;
-use crate::sampler::keyed::check_follows;
-use crate::writer::{check_capacity, from_state, to_state};
-use crate::{SequenceOptions, TrajectoryIndex};
+use crate::stateful::{check_capacity, from_state, to_state};
+use crate::trajectory::check_follows;
+use crate::{Follower, SequenceOptions, Stateful, TrajectoryIndex};
 
-/// Expands drawn rows before they are read. A buffer passes every write to it.
-pub trait SampleUnit: Send {
-    /// Records that `items`, one for each of `rows`, were written there, in this order.
-    ///
-    /// # Errors
-    /// If the unit refuses them.
-    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()>;
-
-    /// Returns the part of items that [`SampleUnit::extend`] reads, so that a buffer reads no more of stored
-    /// rows.
-    fn reads(&self) -> Reads {
-        Reads::Items
-    }
-
-    /// Checks that [`SampleUnit::extend`] would accept the same arguments. A buffer checks before it stores
-    /// the items.
-    ///
-    /// # Errors
-    /// The errors of [`SampleUnit::extend`].
-    fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
-        let _ = (rows, items);
-        Ok(())
-    }
-
+/// Expands drawn rows before they are read.
+pub trait SampleUnit: Follower {
     /// Returns the rows to read for the drawn ones, with their info.
     ///
     /// # Errors
     /// `OutOfRange` if a row is empty; `LimitExceeded` if there would be more rows than a draw may have.
     fn expand(&self, sampled: Sampled) -> Result<Sampled>;
-
-    /// Returns whether expansion depends on the write order of rows.
-    fn in_order(&self) -> bool {
-        false
-    }
-
-    /// Removes all rows.
-    fn clear(&mut self);
-
-    /// Returns the state for a checkpoint.
-    ///
-    /// # Errors
-    /// If the unit cannot store its state.
-    fn state(&self) -> Result<Value>;
-
-    /// Restores `state`.
-    ///
-    /// # Errors
-    /// `Malformed`, `Corrupt` or `Incompatible` if it is not such a state. After an error nothing has changed.
-    fn restore(&mut self, state: &Value) -> Result<()>;
 }
 
 /// The kind of a sample unit, with its options.
@@ -114,20 +72,12 @@ impl SampleUnitOptions {
 pub struct Transition;
 
 impl SampleUnit for Transition {
-    fn reads(&self) -> Reads {
-        Reads::Nothing
-    }
-
-    fn extend(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
-        Ok(())
-    }
-
     fn expand(&self, sampled: Sampled) -> Result<Sampled> {
         Ok(sampled)
     }
+}
 
-    fn clear(&mut self) {}
-
+impl Stateful for Transition {
     fn state(&self) -> Result<Value> {
         Ok(Value::Null)
     }
@@ -140,11 +90,23 @@ impl SampleUnit for Transition {
     }
 }
 
+impl Follower for Transition {
+    fn reads(&self) -> Reads {
+        Reads::Nothing
+    }
+
+    fn extend(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
+        Ok(())
+    }
+
+    fn clear(&mut self) {}
+}
+
 /// The window of steps around a row, in its trajectory and lane.
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::{SampleUnit, Sampled, Sequence, SequenceOptions};
+/// use fulmar_replay::{Follower, SampleUnit, Sampled, Sequence, SequenceOptions};
 /// use fulmar_tensor::TensorDict;
 /// let window = SequenceOptions { length: 3, ..Default::default() };
 /// let mut unit = Sequence::new(&[8], window, None)?;
@@ -194,23 +156,6 @@ impl Sequence {
 }
 
 impl SampleUnit for Sequence {
-    fn reads(&self) -> Reads {
-        self.done_key.as_ref().map_or(Reads::Rows, |key| Reads::Keys(vec![key.clone()]))
-    }
-
-    fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
-        self.ends(rows, items).map(|_| ())
-    }
-
-    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
-        let end_t = self.ends(rows, items)?;
-        let num_lanes = self.lanes.len();
-        for (lane, index) in self.lanes.iter_mut().enumerate() {
-            index.extend(&of_lane(&end_t, rows, lane, num_lanes));
-        }
-        Ok(())
-    }
-
     fn expand(&self, sampled: Sampled) -> Result<Sampled> {
         let num_lanes = self.lanes.len();
         let mut rows = Vec::new();
@@ -238,15 +183,9 @@ impl SampleUnit for Sequence {
         info.set("learning_mask", Tensor::from_vec(&len, learn)?)?;
         Ok(Sampled { rows, info, slice_lens: Vec::new() })
     }
+}
 
-    fn in_order(&self) -> bool {
-        true
-    }
-
-    fn clear(&mut self) {
-        self.lanes.iter_mut().for_each(TrajectoryIndex::clear);
-    }
-
+impl Stateful for Sequence {
     fn state(&self) -> Result<Value> {
         let lanes = self.lanes.iter().map(|lane| to_state(&lane.state())).collect::<Result<Vec<_>>>()?;
         Ok(json!({ "lanes": lanes }))
@@ -261,5 +200,32 @@ impl SampleUnit for Sequence {
         }
         self.lanes = lanes;
         Ok(())
+    }
+}
+
+impl Follower for Sequence {
+    fn reads(&self) -> Reads {
+        self.done_key.as_ref().map_or(Reads::Rows, |key| Reads::Keys(vec![key.clone()]))
+    }
+
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        self.ends(rows, items).map(|_| ())
+    }
+
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let end_t = self.ends(rows, items)?;
+        let num_lanes = self.lanes.len();
+        for (lane, index) in self.lanes.iter_mut().enumerate() {
+            index.extend(&of_lane(&end_t, rows, lane, num_lanes));
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.lanes.iter_mut().for_each(TrajectoryIndex::clear);
     }
 }

@@ -1,11 +1,10 @@
 //! Writers: the choice of rows for new items.
 
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::Result;
 use fulmar_tensor::{Key, TensorDict};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::Reduction;
+use crate::{Reduction, Stateful};
 
 pub(crate) mod immutable;
 pub(crate) mod max_value;
@@ -14,7 +13,7 @@ pub(crate) mod round_robin;
 
 /// Chooses the rows of new items. A write is planned, stored, then committed, so an error in between leaves
 /// no hole.
-pub trait Writer: Send {
+pub trait Writer: Stateful {
     /// Plans the rows of `items`. `freed` rows may be reused.
     ///
     /// # Errors
@@ -34,14 +33,11 @@ pub trait Writer: Send {
     /// `OutOfRange` if a row holds no item.
     fn write_at(&mut self, rows: &[usize], foreign: bool) -> Result<()>;
 
-    /// Returns the row that is written next.
-    fn cursor(&self) -> usize;
+    /// Returns the row that is written next, and the number of items ever written.
+    fn position(&self) -> (usize, u64);
 
-    /// Returns the number of items ever written.
-    fn write_count(&self) -> u64;
-
-    /// Resumes after other writers: `len` time steps are written, the next goes to `cursor`, and
-    /// `write_count` were ever written. `items` reads all of them.
+    /// Resumes after other writers: `len` time steps are written, and they ended at `position`. `items` reads
+    /// all of them.
     ///
     /// # Errors
     /// `Corrupt` if the writer could not have left the storage in this state; the errors of `items`.
@@ -57,31 +53,35 @@ pub trait Writer: Send {
         let _ = first;
     }
 
-    /// Returns the number of rewrites of each row; -1 if never written or not tracked.
-    fn generations_of(&self, rows: &[i64]) -> Vec<i64> {
-        vec![-1; rows.len()]
-    }
-
-    /// Returns whether generations are tracked.
-    fn tracks_generations(&self) -> bool {
-        false
+    /// Returns the number of rewrites of each row, -1 if it was never written; `None` if generations are not
+    /// tracked.
+    fn generations_of(&self, rows: &[i64]) -> Option<Vec<i64>> {
+        let _ = rows;
+        None
     }
 
     /// Empties every row; `keeps_count` keeps the write count.
     fn clear(&mut self, keeps_count: bool);
+}
 
-    /// Returns the state for a checkpoint.
-    ///
-    /// # Errors
-    /// If the writer cannot store its state.
-    fn state(&self) -> Result<Value>;
+impl dyn Writer + '_ {
+    /// Returns the row that is written next.
+    #[must_use]
+    pub fn cursor(&self) -> usize {
+        self.position().0
+    }
 
-    /// Restores `state`.
-    ///
-    /// # Errors
-    /// `Malformed` if it is not the state of such a writer; `Corrupt` if it is inconsistent; `Incompatible`
-    /// for another capacity. After an error nothing has changed.
-    fn restore(&mut self, state: &Value) -> Result<()>;
+    /// Returns the number of items ever written.
+    #[must_use]
+    pub fn write_count(&self) -> u64 {
+        self.position().1
+    }
+
+    /// Returns whether generations are tracked.
+    #[must_use]
+    pub fn tracks_generations(&self) -> bool {
+        self.generations_of(&[]).is_some()
+    }
 }
 
 /// The plan of a write.
@@ -98,9 +98,9 @@ pub trait Writer: Send {
 pub struct WritePlan {
     /// The row of each item; `None` for items that are not kept.
     pub rows: Vec<Option<usize>>,
-    /// [`Writer::cursor`] after the write.
+    /// The row that is written next, after the write.
     pub cursor: usize,
-    /// [`Writer::write_count`] after the write.
+    /// The number of items ever written, after the write.
     pub write_count: u64,
 }
 
@@ -166,26 +166,4 @@ fn reward_key() -> Key {
 
 const fn sum() -> Reduction {
     Reduction::Sum
-}
-
-/// Converts `value` to JSON.
-pub(crate) fn to_state(value: &impl Serialize) -> Result<Value> {
-    serde_json::to_value(value)
-        .map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()).because(error))
-}
-
-/// Parses the state in `value`.
-pub(crate) fn from_state<T: serde::de::DeserializeOwned>(name: &str, value: &Value) -> Result<T> {
-    T::deserialize(value).map_err(|error| {
-        Error::new(ErrorKind::Malformed, format!("{name} must be of the documented form: got {error}"))
-            .because(error)
-    })
-}
-
-/// Refuses the state of another capacity.
-pub(crate) fn check_capacity(want: usize, got: usize) -> Result<()> {
-    if want == got {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::Incompatible, format!("capacity must be {want}: got {got}")))
 }

@@ -40,9 +40,8 @@ impl ReplayBuffer {
     }
 
     fn with_generations(&self, rows: &[usize], mut info: TensorDict) -> Result<TensorDict> {
-        if self.writer.tracks_generations() {
-            let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
-            let generations = self.writer.generations_of(&rows);
+        let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
+        if let Some(generations) = self.writer.generations_of(&rows) {
             info.set("index_generation", Tensor::from_vec(&[rows.len()], generations)?)?;
         }
         Ok(info)

@@ -118,7 +118,7 @@ impl ReplayBuffer {
     pub(crate) fn write_beside_rows(&self, places: &Places) -> Result<()> {
         let (mut sampler, writer) = (self.sampler.state()?, self.writer.state()?);
         save_sampler(&sampler, &places.sampler)?;
-        let counts = (self.writer.cursor(), self.writer.write_count());
+        let counts = self.writer.position();
         let rank_key = match &self.options.writer {
             WriterOptions::MaxValue { rank_key, .. } => Some(rank_key),
             _ => None,

@@ -95,7 +95,7 @@ impl ReplayBuffer {
         update: &ConditionalUpdate<'_>,
     ) -> Result<(ConditionalUpdateResult, HashMap<usize, usize>)> {
         self.check_update(update)?;
-        let now = self.writer.generations_of(update.rows);
+        let now = self.generations_of(update.rows);
         let len = self.storage.len();
         let holds = |at: usize| usize::try_from(update.rows[at]).is_ok_and(|row| row < len);
         let fresh: Vec<usize> = (0..update.rows.len())

@@ -7,9 +7,8 @@ use fulmar_core::limits::REPLAY_WRITE_TRIES_MAX;
 use fulmar_tensor::TensorDict;
 
 use super::ReplayBuffer;
-use crate::Storage;
 use crate::read::{Reads, tell_stored};
-use crate::sampler::Sampler;
+use crate::{Follower, Storage};
 
 impl ReplayBuffer {
     /// Returns the rows with items, from the oldest. A ring begins with row 0, so the rows before the oldest
@@ -34,37 +33,14 @@ impl ReplayBuffer {
     /// Passes all rows to sampler and unit again, from the oldest: to both, or only to those that depend on
     /// the order.
     pub(super) fn tell_all(&mut self, both: bool) -> Result<()> {
-        let (sampler, unit) = (both || self.sampler.in_order(), both || self.unit.in_order());
         if self.storage.is_empty() {
             return Ok(());
         }
-        if sampler {
-            self.sampler.clear();
-            tell_runs(&*self.storage, self.runs_by_age(), &mut *self.sampler)?;
-        }
-        if unit {
-            self.unit.clear();
-            self.tell(self.rows_by_age(), false, true)?;
-        }
-        Ok(())
-    }
-
-    /// Passes stored rows to the sampler, the unit, or both, from the first.
-    pub(super) fn tell(
-        &mut self,
-        rows: impl Iterator<Item = usize> + Clone,
-        sampler: bool,
-        unit: bool,
-    ) -> Result<()> {
-        if sampler {
-            let reads = self.sampler.reads();
-            let tell = |rows: &[usize], items: &TensorDict| self.sampler.extend(rows, items);
-            tell_stored(&*self.storage, &reads, rows.clone(), tell)?;
-        }
-        if unit {
-            let reads = self.unit.reads();
-            let tell = |rows: &[usize], items: &TensorDict| self.unit.extend(rows, items);
-            tell_stored(&*self.storage, &reads, rows, tell)?;
+        let runs = self.runs_by_age();
+        let followers: [&mut dyn Follower; 2] = [&mut *self.sampler, &mut *self.unit];
+        for follower in followers.into_iter().filter(|follower| both || follower.in_order()) {
+            follower.clear();
+            tell_runs(&*self.storage, runs.clone(), follower)?;
         }
         Ok(())
     }
@@ -125,16 +101,16 @@ impl ReplayBuffer {
     }
 }
 
-/// Tells `sampler` of runs of stored rows.
+/// Tells `follower` of runs of stored rows.
 pub(super) fn tell_runs(
     storage: &dyn Storage,
     runs: [Range<usize>; 2],
-    sampler: &mut dyn Sampler,
+    follower: &mut dyn Follower,
 ) -> Result<()> {
-    let reads = sampler.reads();
+    let reads = follower.reads();
     if reads == Reads::Rows {
-        return runs.into_iter().try_for_each(|rows| sampler.extend_run(rows));
+        return runs.into_iter().try_for_each(|rows| follower.extend_run(rows));
     }
-    let tell = |rows: &[usize], items: &TensorDict| sampler.extend(rows, items);
+    let tell = |rows: &[usize], items: &TensorDict| follower.extend(rows, items);
     tell_stored(storage, &reads, runs.into_iter().flatten(), tell)
 }

@@ -7,7 +7,7 @@ use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Tensor, TensorDict};
 
 use super::ReplayBuffer;
-use crate::read::numbers;
+use crate::read::{numbers, tell_stored};
 use crate::row::check_written;
 
 impl ReplayBuffer {
@@ -83,13 +83,15 @@ impl ReplayBuffer {
     /// `OutOfRange` if a row holds no item.
     pub fn mark_update(&mut self, rows: &[usize]) -> Result<()> {
         check_written(rows, self.storage.len())?;
-        self.tell(rows.iter().copied(), true, false)
+        let reads = self.sampler.reads();
+        let tell = |rows: &[usize], items: &TensorDict| self.sampler.extend(rows, items);
+        tell_stored(&*self.storage, &reads, rows.iter().copied(), tell)
     }
 
     /// Returns the number of rewrites of each of `rows`; -1 if never written or not tracked.
     #[must_use]
     pub fn generations_of(&self, rows: &[i64]) -> Vec<i64> {
-        self.writer.generations_of(rows)
+        self.writer.generations_of(rows).unwrap_or_else(|| vec![-1; rows.len()])
     }
 
     /// Returns the rows in an `"index"` of a batch of `batch_size`.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::folder::{corrupt, expect_json, read_elements, write_elements, write_json};
-use crate::writer::to_state;
+use crate::stateful::to_state;
 use crate::{
     MaxValueWriterState, PrioritizedSamplerState, PriorityTree, RoundRobinWriterState,
     SamplerWithoutReplacement, SamplerWithoutReplacementState,

@@ -3,9 +3,15 @@
 use std::collections::VecDeque;
 
 use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
+use fulmar_tensor::TensorDict;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::read::Reads;
 use crate::row::{checked_draw, checked_row};
+use crate::sampler::{Sampled, Sampler};
+use crate::stateful::{from_state, to_state};
+use crate::{Follower, Stateful};
 
 /// The position of a freed row.
 const FREED: u32 = u32::MAX;
@@ -220,5 +226,48 @@ impl ConsumingSampler {
         }
         self.place[row] = FREED;
         self.freed.push_back(row);
+    }
+}
+
+impl Follower for ConsumingSampler {
+    fn reads(&self) -> Reads {
+        Reads::Rows
+    }
+
+    fn extend(&mut self, rows: &[usize], _: &TensorDict) -> Result<()> {
+        Self::extend(self, rows)
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+}
+
+impl Sampler for ConsumingSampler {
+    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
+        Sampled::plain(Self::sample(self, count)?)
+    }
+
+    fn num_live(&self, _: usize) -> usize {
+        Self::num_live(self)
+    }
+
+    fn ran_out(&self) -> bool {
+        Self::ran_out(self)
+    }
+
+    fn freed(&self) -> Vec<usize> {
+        Self::freed(self).collect()
+    }
+}
+
+impl Stateful for ConsumingSampler {
+    fn state(&self) -> Result<Value> {
+        to_state(&Self::state(self))
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        *self = Self::from_state(&from_state("sampler", state)?)?;
+        Ok(())
     }
 }

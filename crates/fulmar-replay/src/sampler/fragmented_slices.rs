@@ -15,17 +15,18 @@ use serde_json::Value;
 
 use crate::read::{Reads, Steps, TrajectoryKeys, integers};
 use crate::row::{checked_capacity, checked_draw};
-use crate::sampler::keyed::check_follows;
 use crate::sampler::slice::{SliceBy, SliceOptions, Slices, Span, check_shape};
 use crate::sampler::{Sampled, Sampler, sampled_slices};
-use crate::writer::{check_capacity, from_state, to_state};
+use crate::stateful::{check_capacity, from_state, to_state};
+use crate::trajectory::check_follows;
+use crate::{Follower, Stateful};
 
 /// Draws slices of trajectories whose steps are interleaved with others: consecutive step counts form a run,
 /// and a gap begins another one. Writing costs O(log runs) a step, a batch O(runs).
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::{FragmentedSliceSampler, Sampler, SliceOptions};
+/// use fulmar_replay::{Follower, FragmentedSliceSampler, Sampler, SliceOptions};
 /// use fulmar_tensor::{Tensor, TensorDict};
 /// let options = SliceOptions { slice_len: Some(2), ..Default::default() };
 /// let mut sampler = FragmentedSliceSampler::new(8, options, Default::default(), "step".into(), 7)?;
@@ -103,35 +104,12 @@ impl FragmentedSliceSampler {
 }
 
 impl Sampler for FragmentedSliceSampler {
-    fn reads(&self) -> Reads {
-        match self.keys.reads() {
-            Reads::Keys(keys) => Reads::Keys([keys, vec![self.step_key.clone()]].concat()),
-            other => other,
-        }
-    }
-
-    fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
-        self.read(rows, items).map(|_| ())
-    }
-
-    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
-        let (ids, steps) = self.read(rows, items)?;
-        ids.into_iter().zip(steps).for_each(|step| self.runs.push(step));
-        Ok(())
-    }
-
     fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
         sampled_slices(self.draw(count)?)
     }
+}
 
-    fn in_order(&self) -> bool {
-        true
-    }
-
-    fn clear(&mut self) {
-        self.runs = Runs::new(self.runs.capacity);
-    }
-
+impl Stateful for FragmentedSliceSampler {
     fn state(&self) -> Result<Value> {
         to_state(&State {
             capacity: self.runs.capacity,
@@ -159,6 +137,33 @@ impl Sampler for FragmentedSliceSampler {
         state.steps.into_iter().for_each(|step| self.runs.push(step));
         self.rng = rng;
         Ok(())
+    }
+}
+
+impl Follower for FragmentedSliceSampler {
+    fn reads(&self) -> Reads {
+        match self.keys.reads() {
+            Reads::Keys(keys) => Reads::Keys([keys, vec![self.step_key.clone()]].concat()),
+            other => other,
+        }
+    }
+
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        self.read(rows, items).map(|_| ())
+    }
+
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let (ids, steps) = self.read(rows, items)?;
+        ids.into_iter().zip(steps).for_each(|step| self.runs.push(step));
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.runs = Runs::new(self.runs.capacity);
     }
 }
 

@@ -6,17 +6,18 @@ use serde_json::{Value, json};
 
 use crate::read::{Reads, Steps, TrajectoryKeys, of_lane};
 use crate::row::checked_draw;
-use crate::sampler::keyed::check_follows;
 use crate::sampler::slice::{SliceOptions, SliceSampler, Slices};
 use crate::sampler::{Sampled, Sampler, sampled_slices};
-use crate::writer::{check_capacity, from_state, to_state};
+use crate::stateful::{check_capacity, from_state, to_state};
+use crate::trajectory::check_follows;
+use crate::{Follower, Stateful};
 
 /// A [`SliceSampler`] over the lanes of a storage. All trajectories (or all first steps, by its options) are
 /// equally likely, whatever their lane.
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::{LaneSliceSampler, Sampler, SliceOptions};
+/// use fulmar_replay::{Follower, LaneSliceSampler, Sampler, SliceOptions};
 /// use fulmar_tensor::{Tensor, TensorDict};
 /// let options = SliceOptions { slice_len: Some(2), ..Default::default() };
 /// let mut sampler = LaneSliceSampler::new(&[4, 2], options, Default::default(), 7)?;
@@ -92,38 +93,12 @@ impl LaneSliceSampler {
 }
 
 impl Sampler for LaneSliceSampler {
-    fn reads(&self) -> Reads {
-        self.keys.reads()
-    }
-
-    fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
-        self.steps(rows, items).map(|_| ())
-    }
-
-    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
-        let steps = self.steps(rows, items)?;
-        let num_lanes = self.lanes.len();
-        for (lane, sampler) in self.lanes.iter_mut().enumerate() {
-            match &steps {
-                Steps::Ids(id_t) => sampler.extend_ids(&of_lane(id_t, rows, lane, num_lanes)),
-                Steps::Ends(end_t) => sampler.extend(&of_lane(end_t, rows, lane, num_lanes)),
-            }
-        }
-        Ok(())
-    }
-
     fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
         sampled_slices(self.draw(count)?)
     }
+}
 
-    fn in_order(&self) -> bool {
-        true
-    }
-
-    fn clear(&mut self) {
-        self.lanes.iter_mut().for_each(SliceSampler::clear);
-    }
-
+impl Stateful for LaneSliceSampler {
     fn state(&self) -> Result<Value> {
         let lanes = self.lanes.iter().map(|lane| to_state(&lane.state())).collect::<Result<Vec<_>>>()?;
         Ok(json!({ "lanes": lanes, "rng": self.rng.state().words() }))
@@ -140,5 +115,35 @@ impl Sampler for LaneSliceSampler {
         self.rng = Rng::from_state(RngState::from_words(&words)?);
         self.lanes = lanes;
         Ok(())
+    }
+}
+
+impl Follower for LaneSliceSampler {
+    fn reads(&self) -> Reads {
+        self.keys.reads()
+    }
+
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        self.steps(rows, items).map(|_| ())
+    }
+
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let steps = self.steps(rows, items)?;
+        let num_lanes = self.lanes.len();
+        for (lane, sampler) in self.lanes.iter_mut().enumerate() {
+            match &steps {
+                Steps::Ids(id_t) => sampler.extend_ids(&of_lane(id_t, rows, lane, num_lanes)),
+                Steps::Ends(end_t) => sampler.extend(&of_lane(end_t, rows, lane, num_lanes)),
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.lanes.iter_mut().for_each(SliceSampler::clear);
     }
 }

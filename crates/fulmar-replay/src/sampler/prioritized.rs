@@ -13,9 +13,14 @@ use std::ops::Range;
 
 use fulmar_compute::cpu::{power, power_each};
 use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
+use fulmar_tensor::{Tensor, TensorDict};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::{PriorityTree, PriorityTreeState};
+use crate::read::Reads;
+use crate::sampler::{Sampled, Sampler, no_parameter};
+use crate::stateful::{check_capacity, from_state, to_state};
+use crate::{Follower, PriorityTree, PriorityTreeState, Stateful};
 
 /// Options of priorities; checked by [`PrioritizedSampler::new`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -309,5 +314,69 @@ fn largest_bits(values: &[f32]) -> u32 {
 fn raise(values: &mut [f32], exponent: f32) {
     if exponent != 1.0 {
         power_each(values, exponent);
+    }
+}
+
+impl Follower for PrioritizedSampler {
+    fn reads(&self) -> Reads {
+        Reads::Rows
+    }
+
+    fn extend(&mut self, rows: &[usize], _: &TensorDict) -> Result<()> {
+        Self::extend(self, rows)
+    }
+
+    fn extend_run(&mut self, rows: Range<usize>) -> Result<()> {
+        Self::extend_run(self, rows)
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+}
+
+impl Sampler for PrioritizedSampler {
+    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
+        let drawn = Self::sample(self, count)?;
+        let mut sampled = Sampled::plain(drawn.rows)?;
+        sampled.info.set("priority_weight", Tensor::from_vec(&[drawn.weights.len()], drawn.weights)?)?;
+        Ok(sampled)
+    }
+
+    fn check_priorities(&self, priorities: &[f32]) -> Result<()> {
+        self.leaves_of(priorities).map(|_| ())
+    }
+
+    fn update_priority(&mut self, rows: &[usize], priorities: &[f32]) -> Result<()> {
+        Self::update_priority(self, rows, priorities)
+    }
+
+    fn parameter(&self, name: &str) -> Result<f64> {
+        match name {
+            "alpha" => Ok(f64::from(self.options().alpha)),
+            "beta" => Ok(f64::from(self.options().beta)),
+            _ => Err(no_parameter(name)),
+        }
+    }
+
+    fn set_parameter(&mut self, name: &str, value: f64) -> Result<()> {
+        match name {
+            "alpha" => self.set_alpha(value as f32),
+            "beta" => self.set_beta(value as f32),
+            _ => Err(no_parameter(name)),
+        }
+    }
+}
+
+impl Stateful for PrioritizedSampler {
+    fn state(&self) -> Result<Value> {
+        to_state(&Self::state(self))
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        let sampler = Self::from_state(&from_state("sampler", state)?)?;
+        check_capacity(self.tree().capacity(), sampler.tree().capacity())?;
+        *self = sampler;
+        Ok(())
     }
 }

@@ -10,13 +10,18 @@
 //! ```
 
 use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_tensor::{Tensor, TensorDict};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::read::{Reads, Steps, TrajectoryKeys};
 use crate::row::checked_draw;
 use crate::sampler::slice::{SliceOptions, SliceSampler, Slices, Span};
+use crate::sampler::{Sampled, Sampler, sampled_slices};
+use crate::stateful::{check_capacity, from_state, to_state};
 use crate::{
-    PrioritizedOptions, PrioritizedSampler, PrioritizedSamplerState, PriorityTree, TrajectoryIndex,
-    TrajectoryIndexState,
+    Follower, PrioritizedOptions, PrioritizedSampler, PrioritizedSamplerState, PriorityTree, Stateful,
+    TrajectoryIndex, TrajectoryIndexState,
 };
 
 /// Draws slices in proportion to a power of the priority of their first row.
@@ -36,6 +41,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct PrioritizedSliceSampler {
     options: SliceOptions,
+    keys: TrajectoryKeys,
     priorities: PrioritizedSampler,
     index: TrajectoryIndex,
     /// The leaves of the rows at which a slice of `slice_len` may begin.
@@ -89,12 +95,19 @@ impl PrioritizedSliceSampler {
         }
         Ok(Self {
             options: slices,
+            keys: TrajectoryKeys::default(),
             priorities: PrioritizedSampler::new(capacity, priorities, seed)?,
             index: TrajectoryIndex::new(capacity)?,
             starts: PriorityTree::new(capacity)?,
             may_start: vec![false; capacity],
             slice_len: slices.slice_len.unwrap_or(1),
         })
+    }
+
+    /// Sets the keys of items that delimit trajectories.
+    #[must_use]
+    pub fn keyed(self, keys: TrajectoryKeys) -> Self {
+        Self { keys, ..self }
     }
 
     /// Records the next steps of the ring: `end_t` flags those that end a trajectory. Their rows get the
@@ -264,5 +277,60 @@ impl PrioritizedSliceSampler {
         };
         let leaves: Vec<f32> = rows.iter().map(leaf).collect();
         self.starts.update(rows, &leaves)
+    }
+}
+
+impl Follower for PrioritizedSliceSampler {
+    fn reads(&self) -> Reads {
+        self.keys.reads()
+    }
+
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        self.keys.read_next(&self.index, rows, items).map(|_| ())
+    }
+
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        match self.keys.read_next(&self.index, rows, items)? {
+            Steps::Ids(id_t) => self.extend_ids(&id_t),
+            Steps::Ends(end_t) => Self::extend(self, &end_t),
+        }
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+}
+
+impl Sampler for PrioritizedSliceSampler {
+    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
+        let drawn = Self::sample(self, count)?;
+        let mut sampled = sampled_slices(drawn.slices)?;
+        sampled.info.set("priority_weight", Tensor::from_vec(&[drawn.weights.len()], drawn.weights)?)?;
+        Ok(sampled)
+    }
+
+    fn check_priorities(&self, priorities: &[f32]) -> Result<()> {
+        self.priorities.check_priorities(priorities)
+    }
+
+    fn update_priority(&mut self, rows: &[usize], priorities: &[f32]) -> Result<()> {
+        Self::update_priority(self, rows, priorities)
+    }
+}
+
+impl Stateful for PrioritizedSliceSampler {
+    fn state(&self) -> Result<Value> {
+        to_state(&Self::state(self))
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        let sampler = Self::from_state(&from_state("sampler", state)?)?;
+        check_capacity(self.index.capacity(), sampler.index.capacity())?;
+        *self = sampler.keyed(std::mem::take(&mut self.keys));
+        Ok(())
     }
 }

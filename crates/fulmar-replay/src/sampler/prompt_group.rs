@@ -4,9 +4,15 @@ use std::collections::HashMap;
 
 use fulmar_core::limits::REPLAY_ROWS_MAX;
 use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
+use fulmar_tensor::{Key, TensorDict};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::read::{Reads, Reduction, names, reduced};
 use crate::row::{checked_draw, checked_row};
+use crate::sampler::{Sampled, Sampler, group_key, reward_key};
+use crate::stateful::{from_state, to_state};
+use crate::{Follower, Stateful};
 
 /// The selection of rows from a group with more than enough.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +65,8 @@ pub struct PromptGroupSampler {
     rows: Vec<Option<Member>>,
     clock: u64,
     rng: Rng,
+    group_key: Key,
+    reward_key: Key,
 }
 
 #[derive(Debug, Clone)]
@@ -116,7 +124,14 @@ impl PromptGroupSampler {
         }
         let rng = Rng::new(seed).stream("prompt group sampler");
         let (groups, group_of, rows) = (Vec::new(), HashMap::new(), Vec::new());
-        Ok(Self { options, groups, group_of, rows, clock: 0, rng })
+        let (group_key, reward_key) = (group_key(), reward_key());
+        Ok(Self { options, groups, group_of, rows, clock: 0, rng, group_key, reward_key })
+    }
+
+    /// Sets the keys of an item's prompt and of its reward. Default to `"query"` and `["next", "reward"]`.
+    #[must_use]
+    pub fn keyed(self, group_key: Key, reward_key: Key) -> Self {
+        Self { group_key, reward_key, ..self }
     }
 
     /// Records that `rows` were written, each an answer to a prompt in `keys` with a reward.
@@ -278,6 +293,62 @@ impl PromptGroupSampler {
     }
 }
 
+impl PromptGroupSampler {
+    /// Returns whether the strategy reads rewards.
+    const fn ranks(&self) -> bool {
+        matches!(self.options.strategy, GroupStrategy::Reward | GroupStrategy::Variance)
+    }
+
+    /// Returns the prompt and the reward of each item; 0 for rewards that no strategy reads.
+    fn answers(&self, rows: &[usize], items: &TensorDict) -> Result<(Vec<String>, Vec<f64>)> {
+        let rewards = if self.ranks() {
+            reduced(items, &self.reward_key, Reduction::Mean)?
+        } else {
+            vec![0.0; rows.len()]
+        };
+        check_rewards(rows, &rewards)?;
+        Ok((names(items, &self.group_key)?, rewards))
+    }
+}
+
+impl Follower for PromptGroupSampler {
+    fn reads(&self) -> Reads {
+        let reward_key = self.ranks().then_some(&self.reward_key);
+        Reads::Keys([Some(&self.group_key), reward_key].into_iter().flatten().cloned().collect())
+    }
+
+    fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        self.answers(rows, items).map(|_| ())
+    }
+
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let (keys, rewards) = self.answers(rows, items)?;
+        Self::extend(self, rows, &keys, &rewards)
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+}
+
+impl Sampler for PromptGroupSampler {
+    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
+        Sampled::plain(Self::sample(self, count)?)
+    }
+}
+
+impl Stateful for PromptGroupSampler {
+    fn state(&self) -> Result<Value> {
+        to_state(&Self::state(self))
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        let sampler = Self::from_state(&from_state("sampler", state)?)?;
+        *self = sampler.keyed(self.group_key.clone(), self.reward_key.clone());
+        Ok(())
+    }
+}
+
 /// Reduces or extends `items` to `size`: a random subset in random order, or all of them plus random repeats.
 fn draw_prefix(rng: &mut Rng, items: &mut Vec<usize>, size: usize) -> Result<()> {
     let num_items = items.len();
@@ -309,7 +380,7 @@ fn widest(sorted: &[f64], size: usize) -> usize {
 }
 
 /// Refuses rewards without an order or a variance.
-pub(crate) fn check_rewards(rows: &[usize], rewards: &[f64]) -> Result<()> {
+fn check_rewards(rows: &[usize], rewards: &[f64]) -> Result<()> {
     match rows.iter().zip(rewards).find(|(_, reward)| !reward.is_finite()) {
         None => Ok(()),
         Some((row, reward)) => {

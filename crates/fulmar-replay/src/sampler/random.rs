@@ -1,9 +1,15 @@
 //! Uniform draws with replacement.
 
 use fulmar_core::{Result, Rng, RngState};
+use fulmar_tensor::TensorDict;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::read::Reads;
 use crate::row::checked_draw;
+use crate::sampler::{Sampled, Sampler};
+use crate::stateful::{from_state, to_state};
+use crate::{Follower, Stateful};
 
 /// Draws rows uniformly with replacement.
 ///
@@ -54,5 +60,34 @@ impl RandomSampler {
     /// The errors of [`RngState::from_words`].
     pub fn from_state(state: &RandomSamplerState) -> Result<Self> {
         Ok(Self { rng: Rng::from_state(RngState::from_words(&state.rng)?) })
+    }
+}
+
+impl Follower for RandomSampler {
+    fn reads(&self) -> Reads {
+        Reads::Nothing
+    }
+
+    fn extend(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
+        Ok(())
+    }
+
+    fn clear(&mut self) {}
+}
+
+impl Sampler for RandomSampler {
+    fn sample(&mut self, len: usize, count: usize) -> Result<Sampled> {
+        Sampled::plain(Self::sample(self, len, count)?)
+    }
+}
+
+impl Stateful for RandomSampler {
+    fn state(&self) -> Result<Value> {
+        to_state(&Self::state(self))
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        *self = Self::from_state(&from_state("sampler", state)?)?;
+        Ok(())
     }
 }

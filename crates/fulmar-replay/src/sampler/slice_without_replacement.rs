@@ -1,14 +1,19 @@
 //! Epochs of trajectories, with one slice of each.
 
 use fulmar_core::Result;
+use fulmar_tensor::TensorDict;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::read::{Reads, Steps, TrajectoryKeys};
 use crate::row::checked_draw;
 use crate::sampler::slice::{SliceOptions, SliceSampler, SliceSamplerState, Slices};
 use crate::sampler::without_replacement::{
     SamplerWithoutReplacement, SamplerWithoutReplacementState, WithoutReplacementOptions,
 };
-use crate::{Trajectory, TrajectoryIndex};
+use crate::sampler::{Sampled, Sampler, sampled_slices};
+use crate::stateful::{check_capacity, from_state, to_state};
+use crate::{Follower, Stateful, Trajectory, TrajectoryIndex};
 
 /// Draws one slice of each trajectory before any trajectory comes again. A write begins a new epoch; without
 /// shuffling, trajectories come from the oldest.
@@ -27,6 +32,7 @@ use crate::{Trajectory, TrajectoryIndex};
 pub struct SliceSamplerWithoutReplacement {
     slices: SliceSampler,
     epochs: SamplerWithoutReplacement,
+    keys: TrajectoryKeys,
     /// The trajectories of this epoch and their minimum length; `None` before the first draw after a write.
     epoch: Option<(usize, Vec<Trajectory>)>,
 }
@@ -55,7 +61,14 @@ impl SliceSamplerWithoutReplacement {
         seed: u64,
     ) -> Result<Self> {
         let slices = SliceSampler::new(capacity, slices, seed)?;
-        Ok(Self { slices, epochs: SamplerWithoutReplacement::new(epochs, seed), epoch: None })
+        let epochs = SamplerWithoutReplacement::new(epochs, seed);
+        Ok(Self { slices, epochs, keys: TrajectoryKeys::default(), epoch: None })
+    }
+
+    /// Sets the keys of items that delimit trajectories.
+    #[must_use]
+    pub fn keyed(self, keys: TrajectoryKeys) -> Self {
+        Self { keys, ..self }
     }
 
     /// Records the next steps of the ring: `end_t` flags those that end a trajectory.
@@ -130,7 +143,7 @@ impl SliceSamplerWithoutReplacement {
     pub fn from_state(state: &SliceSamplerWithoutReplacementState) -> Result<Self> {
         let slices = SliceSampler::from_state(&state.slices)?;
         let epochs = SamplerWithoutReplacement::from_state(&state.epochs)?;
-        let mut sampler = Self { slices, epochs, epoch: None };
+        let mut sampler = Self { slices, epochs, keys: TrajectoryKeys::default(), epoch: None };
         sampler.epoch = state.min_len.map(|min_len| (min_len, sampler.long(min_len)));
         Ok(sampler)
     }
@@ -143,5 +156,54 @@ impl SliceSamplerWithoutReplacement {
     fn restart(&mut self) {
         self.epoch = None;
         self.epochs.clear();
+    }
+}
+
+impl Follower for SliceSamplerWithoutReplacement {
+    fn reads(&self) -> Reads {
+        self.keys.reads()
+    }
+
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        self.keys.read_next(self.index(), rows, items).map(|_| ())
+    }
+
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        match self.keys.read_next(self.index(), rows, items)? {
+            Steps::Ids(id_t) => self.extend_ids(&id_t),
+            Steps::Ends(end_t) => Self::extend(self, &end_t),
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+}
+
+impl Sampler for SliceSamplerWithoutReplacement {
+    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
+        sampled_slices(Self::sample(self, count)?)
+    }
+
+    fn ran_out(&self) -> bool {
+        Self::ran_out(self)
+    }
+}
+
+impl Stateful for SliceSamplerWithoutReplacement {
+    fn state(&self) -> Result<Value> {
+        to_state(&Self::state(self))
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        let sampler = Self::from_state(&from_state("sampler", state)?)?;
+        check_capacity(self.index().capacity(), sampler.index().capacity())?;
+        *self = sampler.keyed(std::mem::take(&mut self.keys));
+        Ok(())
     }
 }

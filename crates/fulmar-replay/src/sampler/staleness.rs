@@ -9,9 +9,15 @@ use std::collections::BTreeMap;
 
 use fulmar_core::limits::{REPLAY_ROWS_MAX, REPLAY_STALENESS_WEIGHTS_MAX};
 use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
+use fulmar_tensor::{Key, Tensor, TensorDict};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
+use crate::read::{Reads, integers};
 use crate::row::{checked_draw, checked_row};
+use crate::sampler::{Sampled, Sampler, no_parameter, version_key};
+use crate::stateful::{from_state, to_state};
+use crate::{Follower, Stateful};
 
 /// Draws rows with replacement; fresher rows are more likely. A draw costs O(versions), whatever the number
 /// of rows.
@@ -20,7 +26,7 @@ use crate::row::{checked_draw, checked_row};
 /// ```
 /// let mut sampler = fulmar_replay::StalenessAwareSampler::new(Some(2), 7);
 /// sampler.extend(&[0, 1, 2], &[3, 1, 4])?;
-/// let batch = sampler.sample(5, 100)?;
+/// let batch = sampler.sample_for(5, 100)?;
 /// assert!(batch.rows.iter().all(|&row| row != 1), "version 1 is 4 behind");
 /// assert!(batch.rows.iter().zip(&batch.staleness).all(|(&row, &s)| s == if row == 0 { 2 } else { 1 }));
 /// # Ok::<(), fulmar_core::Error>(())
@@ -34,6 +40,8 @@ pub struct StalenessAwareSampler {
     /// The version of each row and its position among the rows of that version.
     places: Vec<Option<(i64, usize)>>,
     rng: Rng,
+    version_key: Key,
+    consumer_version: i64,
 }
 
 /// Rows of a batch with their staleness. Both of shape `[count]`.
@@ -63,7 +71,21 @@ impl StalenessAwareSampler {
     #[must_use]
     pub fn new(max_staleness: Option<u64>, seed: u64) -> Self {
         let rng = Rng::new(seed).stream("staleness aware sampler");
-        Self { max_staleness, weights: Vec::new(), rows_by_version: BTreeMap::new(), places: Vec::new(), rng }
+        Self {
+            max_staleness,
+            weights: Vec::new(),
+            rows_by_version: BTreeMap::new(),
+            places: Vec::new(),
+            rng,
+            version_key: version_key(),
+            consumer_version: 0,
+        }
+    }
+
+    /// Sets the key of an item's version. Defaults to `"policy_version"`.
+    #[must_use]
+    pub fn keyed(self, version_key: Key) -> Self {
+        Self { version_key, ..self }
     }
 
     /// Sets a weight for each staleness from 0, the last for all beyond. Rows of weight 0 are never drawn. An
@@ -78,7 +100,7 @@ impl StalenessAwareSampler {
     /// use fulmar_replay::StalenessAwareSampler;
     /// let mut sampler = StalenessAwareSampler::new(None, 7).weighted(vec![0.0, 1.0, 0.0])?;
     /// sampler.extend(&[0, 1, 2], &[5, 4, 1])?;
-    /// assert_eq!(sampler.sample(5, 3)?.rows, [1, 1, 1]);
+    /// assert_eq!(sampler.sample_for(5, 3)?.rows, [1, 1, 1]);
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn weighted(self, weights: Vec<f64>) -> Result<Self> {
@@ -128,7 +150,7 @@ impl StalenessAwareSampler {
     /// # Errors
     /// `Empty` if no row was written; `OutOfRange` if `count` is 0 or above the limit of a draw, if a row is newer than
     /// the learner, or if every row is too stale.
-    pub fn sample(&mut self, consumer_version: i64, count: usize) -> Result<StaleRows> {
+    pub fn sample_for(&mut self, consumer_version: i64, count: usize) -> Result<StaleRows> {
         checked_draw(self.rows_by_version.len(), count)?;
         let mut classes = Vec::new();
         let mut total = 0.0;
@@ -207,5 +229,66 @@ impl StalenessAwareSampler {
         } else if peers.is_empty() {
             self.rows_by_version.remove(&version);
         }
+    }
+}
+
+impl Follower for StalenessAwareSampler {
+    fn reads(&self) -> Reads {
+        Reads::Keys(vec![self.version_key.clone()])
+    }
+
+    fn check(&self, _: &[usize], items: &TensorDict) -> Result<()> {
+        integers(items, &self.version_key).map(|_| ())
+    }
+
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let versions = integers(items, &self.version_key)?;
+        Self::extend(self, rows, &versions)
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+}
+
+impl Sampler for StalenessAwareSampler {
+    /// Draws for a learner at the parameter `consumerVersion`.
+    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
+        let drawn = self.sample_for(self.consumer_version, count)?;
+        let mut sampled = Sampled::plain(drawn.rows)?;
+        let staleness = drawn.staleness.into_iter().map(|staleness| staleness as f32).collect();
+        sampled.info.set("staleness", Tensor::from_vec(&[sampled.rows.len()], staleness)?)?;
+        Ok(sampled)
+    }
+
+    fn parameter(&self, name: &str) -> Result<f64> {
+        if name == "consumerVersion" { Ok(self.consumer_version as f64) } else { Err(no_parameter(name)) }
+    }
+
+    fn set_parameter(&mut self, name: &str, value: f64) -> Result<()> {
+        if name != "consumerVersion" {
+            return Err(no_parameter(name));
+        }
+        if value.fract() != 0.0 || value.abs() > 2_f64.powi(53) {
+            let detail = format!("consumerVersion must be a whole number up to 2^53: got {value}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        self.consumer_version = value as i64;
+        Ok(())
+    }
+}
+
+impl Stateful for StalenessAwareSampler {
+    fn state(&self) -> Result<Value> {
+        Ok(json!({ "sampler": to_state(&Self::state(self))?, "consumerVersion": self.consumer_version }))
+    }
+
+    /// Weights and keys are options: they stay.
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        let sampler = Self::from_state(&from_state("sampler", &state["sampler"])?)?;
+        let consumer_version = from_state("consumerVersion", &state["consumerVersion"])?;
+        let (weights, version_key) = (self.weights.clone(), self.version_key.clone());
+        *self = Self { weights, version_key, consumer_version, ..sampler };
+        Ok(())
     }
 }

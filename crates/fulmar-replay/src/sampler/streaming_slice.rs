@@ -10,7 +10,8 @@ use serde_json::Value;
 use crate::read::{Reads, TrajectoryKeys, flags, integers};
 use crate::row::{checked_capacity, checked_draw, checked_row};
 use crate::sampler::{Sampled, Sampler};
-use crate::writer::{check_capacity, from_state, to_state};
+use crate::stateful::{check_capacity, from_state, to_state};
+use crate::{Follower, Stateful};
 
 /// Returns slices of `slice_len` consecutive steps of one trajectory, in write order. The rest of a
 /// trajectory at its end is skipped, and so is a slice with an overwritten row; steps that are overwritten
@@ -18,7 +19,7 @@ use crate::writer::{check_capacity, from_state, to_state};
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::{Sampler, StreamingSliceSampler};
+/// use fulmar_replay::{Follower, Sampler, StreamingSliceSampler};
 /// use fulmar_tensor::{Tensor, TensorDict};
 /// let mut sampler = StreamingSliceSampler::new(8, 2, Default::default())?;
 /// let mut items = TensorDict::new(&[5])?;
@@ -113,12 +114,70 @@ impl StreamingSliceSampler {
 }
 
 impl Sampler for StreamingSliceSampler {
+    fn sample(&mut self, len: usize, count: usize) -> Result<Sampled> {
+        checked_draw(len, count)?;
+        let slice_len = self.state.slice_len;
+        if !count.is_multiple_of(slice_len) {
+            let detail = format!("count must be divisible by {slice_len}: got {count}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let fresh = self.state.queued.iter().filter(|slice| self.is_fresh(slice)).count();
+        if fresh * slice_len < count {
+            let detail = format!("as many slices must wait as are drawn, {}: got {fresh}", count / slice_len);
+            return Err(Error::new(ErrorKind::Empty, detail));
+        }
+        let mut rows = Vec::with_capacity(count);
+        while rows.len() < count {
+            let Some(slice) = self.state.queued.pop_front() else { break };
+            if self.is_fresh(&slice) {
+                rows.extend(slice.iter().map(|(row, _)| *row));
+            }
+        }
+        let mut sampled = Sampled::plain(rows)?;
+        sampled.slice_lens = vec![slice_len; count / slice_len];
+        Ok(sampled)
+    }
+
+    fn num_live(&self, _: usize) -> usize {
+        self.state.queued.iter().filter(|slice| self.is_fresh(slice)).count() * self.state.slice_len
+    }
+
+    fn ran_out(&self) -> bool {
+        self.num_live(0) == 0
+    }
+}
+
+impl Stateful for StreamingSliceSampler {
+    fn state(&self) -> Result<Value> {
+        to_state(&self.state)
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        let state: StreamingSliceSamplerState = from_state("sampler", state)?;
+        check_capacity(self.state.capacity, state.capacity)?;
+        let whole = state.queued.iter().all(|slice| slice.len() == state.slice_len);
+        let rows = state.queued.iter().flatten().chain(&state.pending);
+        let known = rows.into_iter().all(|(row, _)| *row < state.writes.len());
+        if !(whole
+            && known
+            && state.slice_len == self.state.slice_len
+            && state.writes.len() <= state.capacity)
+        {
+            let detail = format!("slices must be of {} rows of the ring: they are not", self.state.slice_len);
+            return Err(Error::new(ErrorKind::Corrupt, detail));
+        }
+        self.state = state;
+        Ok(())
+    }
+}
+
+impl Follower for StreamingSliceSampler {
     fn reads(&self) -> Reads {
         let ends = self.keys.end_keys.clone().unwrap_or_else(|| vec![["next", "done"].into()]);
         Reads::Keys(self.keys.id_key.iter().cloned().chain(ends).collect())
     }
 
-    fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
+    fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
         self.steps(rows, items).map(|_| ())
     }
 
@@ -152,64 +211,10 @@ impl Sampler for StreamingSliceSampler {
         Ok(())
     }
 
-    fn sample(&mut self, len: usize, count: usize) -> Result<Sampled> {
-        checked_draw(len, count)?;
-        let slice_len = self.state.slice_len;
-        if !count.is_multiple_of(slice_len) {
-            let detail = format!("count must be divisible by {slice_len}: got {count}");
-            return Err(Error::new(ErrorKind::OutOfRange, detail));
-        }
-        let fresh = self.state.queued.iter().filter(|slice| self.is_fresh(slice)).count();
-        if fresh * slice_len < count {
-            let detail = format!("as many slices must wait as are drawn, {}: got {fresh}", count / slice_len);
-            return Err(Error::new(ErrorKind::Empty, detail));
-        }
-        let mut rows = Vec::with_capacity(count);
-        while rows.len() < count {
-            let Some(slice) = self.state.queued.pop_front() else { break };
-            if self.is_fresh(&slice) {
-                rows.extend(slice.iter().map(|(row, _)| *row));
-            }
-        }
-        let mut sampled = Sampled::plain(rows)?;
-        sampled.slice_lens = vec![slice_len; count / slice_len];
-        Ok(sampled)
-    }
-
-    fn num_live(&self, _: usize) -> usize {
-        self.state.queued.iter().filter(|slice| self.is_fresh(slice)).count() * self.state.slice_len
-    }
-
-    fn ran_out(&self) -> bool {
-        self.num_live(0) == 0
-    }
-
     fn clear(&mut self) {
         self.state.writes.clear();
         self.state.queued.clear();
         self.state.pending.clear();
         self.state.last_id = None;
-    }
-
-    fn state(&self) -> Result<Value> {
-        to_state(&self.state)
-    }
-
-    fn restore(&mut self, state: &Value) -> Result<()> {
-        let state: StreamingSliceSamplerState = from_state("sampler", state)?;
-        check_capacity(self.state.capacity, state.capacity)?;
-        let whole = state.queued.iter().all(|slice| slice.len() == state.slice_len);
-        let rows = state.queued.iter().flatten().chain(&state.pending);
-        let known = rows.into_iter().all(|(row, _)| *row < state.writes.len());
-        if !(whole
-            && known
-            && state.slice_len == self.state.slice_len
-            && state.writes.len() <= state.capacity)
-        {
-            let detail = format!("slices must be of {} rows of the ring: they are not", self.state.slice_len);
-            return Err(Error::new(ErrorKind::Corrupt, detail));
-        }
-        self.state = state;
-        Ok(())
     }
 }

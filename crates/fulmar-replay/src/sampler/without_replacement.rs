@@ -1,9 +1,15 @@
 //! Epochs: every row once, in a new order each time.
 
 use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
+use fulmar_tensor::TensorDict;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::read::Reads;
 use crate::row::{checked_capacity, checked_draw};
+use crate::sampler::{Sampled, Sampler};
+use crate::stateful::{from_state, to_state};
+use crate::{Follower, Stateful};
 
 /// Options of the epochs of a [`SamplerWithoutReplacement`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,4 +202,39 @@ fn check_order(order: &[u32], num_rows: usize) -> Result<()> {
     }
     let detail = format!("order must hold each of {num_rows} rows once: got {} of them", order.len());
     Err(Error::new(ErrorKind::Corrupt, detail))
+}
+
+impl Follower for SamplerWithoutReplacement {
+    fn reads(&self) -> Reads {
+        Reads::Nothing
+    }
+
+    fn extend(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+}
+
+impl Sampler for SamplerWithoutReplacement {
+    fn sample(&mut self, len: usize, count: usize) -> Result<Sampled> {
+        Sampled::plain(Self::sample(self, len, count)?)
+    }
+
+    fn ran_out(&self) -> bool {
+        Self::ran_out(self)
+    }
+}
+
+impl Stateful for SamplerWithoutReplacement {
+    fn state(&self) -> Result<Value> {
+        to_state(&Self::state(self))
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        *self = Self::from_state(&from_state("sampler", state)?)?;
+        Ok(())
+    }
 }

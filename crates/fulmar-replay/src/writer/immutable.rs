@@ -4,6 +4,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::TensorDict;
 use serde_json::Value;
 
+use crate::Stateful;
 use crate::read::count_of;
 use crate::writer::{WritePlan, Writer};
 
@@ -41,12 +42,8 @@ impl Writer for ImmutableWriter {
         if foreign { Ok(()) } else { self.extend(rows.len()).map(|_| ()) }
     }
 
-    fn cursor(&self) -> usize {
-        0
-    }
-
-    fn write_count(&self) -> u64 {
-        0
+    fn position(&self) -> (usize, u64) {
+        (0, 0)
     }
 
     fn resume(&mut self, _: usize, _: (usize, u64), _: &dyn Fn() -> Result<TensorDict>) -> Result<()> {
@@ -54,7 +51,9 @@ impl Writer for ImmutableWriter {
     }
 
     fn clear(&mut self, _: bool) {}
+}
 
+impl Stateful for ImmutableWriter {
     fn state(&self) -> Result<Value> {
         Ok(Value::Null)
     }

@@ -5,8 +5,9 @@ use fulmar_tensor::{Key, TensorDict};
 use serde_json::Value;
 
 use crate::read::reduced;
-use crate::writer::{WritePlan, Writer, check_capacity, from_state, to_state};
-use crate::{MaxValueWriter, MaxValueWriterState, Reduction};
+use crate::stateful::{check_capacity, from_state, to_state};
+use crate::writer::{WritePlan, Writer};
+use crate::{MaxValueWriter, MaxValueWriterState, Reduction, Stateful};
 
 /// A [`MaxValueWriter`] of the values at a key. A write that is kept costs O(capacity).
 ///
@@ -54,7 +55,8 @@ impl Writer for RankedWriter {
     fn plan(&self, items: &TensorDict, _: &[usize]) -> Result<WritePlan> {
         let mut trial = Self { best: self.best.clone(), rank_key: self.rank_key.clone(), ..*self };
         let rows = trial.best.extend(&self.ranks(items)?)?;
-        Ok(WritePlan { rows, cursor: trial.cursor(), write_count: trial.write_count() })
+        let (cursor, write_count) = trial.position();
+        Ok(WritePlan { rows, cursor, write_count })
     }
 
     fn commit(&mut self, items: &TensorDict, _: &[usize]) -> Result<()> {
@@ -70,12 +72,8 @@ impl Writer for RankedWriter {
         Err(Error::new(ErrorKind::Incompatible, detail))
     }
 
-    fn cursor(&self) -> usize {
-        self.best.len() % self.best.capacity()
-    }
-
-    fn write_count(&self) -> u64 {
-        self.best.write_count()
+    fn position(&self) -> (usize, u64) {
+        (self.best.len() % self.best.capacity(), self.best.write_count())
     }
 
     /// The ranks are those of the rows: items that were not kept left no trace.
@@ -97,7 +95,9 @@ impl Writer for RankedWriter {
             self.best.reset_write_count();
         }
     }
+}
 
+impl Stateful for RankedWriter {
     fn state(&self) -> Result<Value> {
         to_state(&self.best.state())
     }

@@ -13,9 +13,11 @@ use fulmar_tensor::TensorDict;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::Stateful;
 use crate::read::count_of;
 use crate::row::{checked_capacity, checked_row};
-use crate::writer::{WritePlan, Writer, check_capacity, from_state, to_state};
+use crate::stateful::{check_capacity, from_state, to_state};
+use crate::writer::{WritePlan, Writer};
 
 /// Chooses rows in a ring, and optionally counts the writes of each row.
 ///
@@ -275,12 +277,8 @@ impl Writer for RoundRobinWriter {
         Self::write_at(self, rows)
     }
 
-    fn cursor(&self) -> usize {
-        self.cursor
-    }
-
-    fn write_count(&self) -> u64 {
-        self.write_count
+    fn position(&self) -> (usize, u64) {
+        (self.cursor, self.write_count)
     }
 
     fn resume(
@@ -304,12 +302,8 @@ impl Writer for RoundRobinWriter {
         self.first_generation = first;
     }
 
-    fn generations_of(&self, rows: &[i64]) -> Vec<i64> {
-        Self::generations_of(self, rows)
-    }
-
-    fn tracks_generations(&self) -> bool {
-        self.generations.is_some()
+    fn generations_of(&self, rows: &[i64]) -> Option<Vec<i64>> {
+        self.generations.as_ref().map(|_| Self::generations_of(self, rows))
     }
 
     fn clear(&mut self, keeps_count: bool) {
@@ -318,7 +312,9 @@ impl Writer for RoundRobinWriter {
             self.reset_write_count();
         }
     }
+}
 
+impl Stateful for RoundRobinWriter {
     fn state(&self) -> Result<Value> {
         to_state(&Self::state(self))
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fulmar_core::{ErrorKind, Rng};
-use fulmar_replay::{FragmentedSliceSampler, Sampler, SliceBy, SliceOptions, Span};
+use fulmar_replay::{Follower, FragmentedSliceSampler, Sampler, SliceBy, SliceOptions, Span, Stateful};
 use fulmar_tensor::{Tensor, TensorDict};
 use serde_json::json;
 

@@ -178,8 +178,8 @@ proptest! {
         }
         let json = serde_json::to_string(&sampler.state()).unwrap();
         let mut again = StalenessAwareSampler::from_state(&serde_json::from_str(&json).unwrap()).unwrap();
-        let drawn = sampler.sample(6, 300).unwrap();
-        prop_assert_eq!(&again.sample(6, 300).unwrap(), &drawn);
+        let drawn = sampler.sample_for(6, 300).unwrap();
+        prop_assert_eq!(&again.sample_for(6, 300).unwrap(), &drawn);
         for (row, staleness) in drawn.rows.iter().zip(drawn.staleness) {
             prop_assert_eq!(6 - naive[row], staleness as i64);
         }
@@ -202,7 +202,7 @@ fn fresh_rows_are_likelier_as_in_the_golden_rows() {
         let consumer = args["consumer_version"].as_i64().unwrap();
         let mut sampler = StalenessAwareSampler::new(max, 4);
         sampler.extend(&(0..versions.len()).collect::<Vec<_>>(), &versions).unwrap();
-        let drawn = sampler.sample(consumer, 20_000);
+        let drawn = sampler.sample_for(consumer, 20_000);
         if !row["error"].is_null() {
             assert_eq!(drawn.unwrap_err().kind(), ErrorKind::OutOfRange, "{what}");
             continue;
@@ -232,11 +232,11 @@ fn what_groups_and_versions_cannot_be_is_refused() {
     state.groups[1].1[0].row = 0;
     assert_eq!(PromptGroupSampler::from_state(&state).unwrap_err().kind(), ErrorKind::Corrupt);
     let mut stale = StalenessAwareSampler::new(Some(1), 0);
-    assert_eq!(stale.sample(1, 1).unwrap_err().kind(), ErrorKind::Empty);
+    assert_eq!(stale.sample_for(1, 1).unwrap_err().kind(), ErrorKind::Empty);
     assert_eq!(stale.extend(&[0, 1], &[1]).unwrap_err().kind(), ErrorKind::ShapeMismatch);
     assert_eq!(stale.extend(&[usize::MAX], &[1]).unwrap_err().kind(), ErrorKind::OutOfRange);
     stale.extend(&[0], &[i64::MIN]).unwrap();
-    assert_eq!(stale.sample(i64::MAX, 1).unwrap_err().kind(), ErrorKind::OutOfRange);
+    assert_eq!(stale.sample_for(i64::MAX, 1).unwrap_err().kind(), ErrorKind::OutOfRange);
     let mut state = stale.state();
     state.versions.push((3, vec![0]));
     assert_eq!(StalenessAwareSampler::from_state(&state).unwrap_err().kind(), ErrorKind::Corrupt);
@@ -248,7 +248,7 @@ fn weights_of_staleness_are_those_of_the_table_and_bounded() {
     let weights = [1.0, 0.0, 3.0];
     let mut sampler = StalenessAwareSampler::new(None, 11).weighted(weights.to_vec()).unwrap();
     sampler.extend(&[0, 1, 2, 3], &[9, 8, 7, 6]).unwrap();
-    let drawn = sampler.sample(9, 70_000).unwrap();
+    let drawn = sampler.sample_for(9, 70_000).unwrap();
     let count = |row: usize| drawn.rows.iter().filter(|other| **other == row).count() as f64;
     let chi_square: f64 = [(0, 10_000.0), (2, 30_000.0), (3, 30_000.0)]
         .iter()
@@ -258,10 +258,10 @@ fn weights_of_staleness_are_those_of_the_table_and_bounded() {
     let whole =
         StalenessAwareSampler::from_state(&sampler.state()).unwrap().weighted(weights.to_vec()).unwrap();
     let [mut left, mut right] = [sampler, whole];
-    assert_eq!(left.sample(9, 20).unwrap(), right.sample(9, 20).unwrap());
+    assert_eq!(left.sample_for(9, 20).unwrap(), right.sample_for(9, 20).unwrap());
     let mut none = StalenessAwareSampler::new(Some(5), 0).weighted(vec![0.0]).unwrap();
     none.extend(&[0], &[1]).unwrap();
-    assert_eq!(none.sample(1, 1).unwrap_err().kind(), ErrorKind::OutOfRange);
+    assert_eq!(none.sample_for(1, 1).unwrap_err().kind(), ErrorKind::OutOfRange);
     let kind = |weights| {
         StalenessAwareSampler::new(None, 0).weighted(weights).map(|_| ()).map_err(|error| error.kind())
     };

@@ -1,7 +1,7 @@
 //! Streamed slices against a naive twin.
 
 use fulmar_core::Rng;
-use fulmar_replay::{Sampler, StreamingSliceSampler};
+use fulmar_replay::{Follower, Sampler, StreamingSliceSampler};
 use fulmar_tensor::{Tensor, TensorDict};
 
 fn items(ends: &[bool]) -> TensorDict {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_replay::{
-    EpisodeBoundary, ReplayBuffer, ReplayBufferOptions, RoundRobinWriter, SampleUnitOptions, Sampled,
-    Sampler, SamplerOptions, SequenceOptions, SliceBy, SliceOptions, StreamingSliceSamplerState,
-    TensorStorage, TrajectoryKeys, Transition,
+    EpisodeBoundary, Follower, ReplayBuffer, ReplayBufferOptions, RoundRobinWriter, SampleUnitOptions,
+    Sampled, Sampler, SamplerOptions, SequenceOptions, SliceBy, SliceOptions, Stateful,
+    StreamingSliceSamplerState, TensorStorage, TrajectoryKeys, Transition,
 };
 use fulmar_tensor::{Key, Tensor, TensorDict};
 use serde_json::Value;
@@ -117,18 +117,14 @@ struct Chosen {
 }
 
 impl Sampler for Chosen {
-    fn extend(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
-        Ok(())
-    }
-
     fn sample(&mut self, _: usize, _: usize) -> Result<Sampled> {
         let mut sampled = Sampled::plain(self.rows.clone())?;
         sampled.slice_lens = vec![self.slice_len; self.rows.len() / self.slice_len];
         Ok(sampled)
     }
+}
 
-    fn clear(&mut self) {}
-
+impl Stateful for Chosen {
     fn state(&self) -> Result<Value> {
         Ok(Value::Null)
     }
@@ -136,6 +132,14 @@ impl Sampler for Chosen {
     fn restore(&mut self, _: &Value) -> Result<()> {
         Err(Error::new(ErrorKind::Incompatible, "a chosen sampler has no state: got one"))
     }
+}
+
+impl Follower for Chosen {
+    fn extend(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
+        Ok(())
+    }
+
+    fn clear(&mut self) {}
 }
 
 #[test]
