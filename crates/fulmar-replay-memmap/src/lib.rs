@@ -17,6 +17,7 @@ mod news;
 mod options;
 mod patience;
 mod ring;
+mod rows;
 mod schema;
 #[cfg(test)]
 mod sparse;

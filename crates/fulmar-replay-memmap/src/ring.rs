@@ -14,7 +14,11 @@
 //! time, and the rest of a dead writer's range is given back.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+
+mod word;
+
+pub(super) use word::Word;
 
 // A cursor is a sequence number, a tag that changes when the cursor is moved, and the slot that took the last
 // range.
@@ -48,33 +52,6 @@ const END: usize = 1;
 /// One more than the row whose new item is complete in the journal.
 const NOTED: usize = 2;
 const SLOT_WORDS: usize = 8;
-
-/// A shared word.
-pub(super) trait Word {
-    fn load(&self, order: Ordering) -> u64;
-    fn store(&self, value: u64, order: Ordering);
-    /// Replaces the word `from` by `to`; returns `false` if it was not `from`.
-    fn replace(&self, from: u64, to: u64) -> bool;
-    fn fence(order: Ordering);
-}
-
-impl Word for AtomicU64 {
-    fn load(&self, order: Ordering) -> u64 {
-        self.load(order)
-    }
-
-    fn store(&self, value: u64, order: Ordering) {
-        self.store(value, order);
-    }
-
-    fn replace(&self, from: u64, to: u64) -> bool {
-        self.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    fn fence(order: Ordering) {
-        std::sync::atomic::fence(order);
-    }
-}
 
 /// The sizes of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,19 +20,22 @@
 //! Memory: 4 bytes a leaf, 0.6 bytes of sums and 0.6 of extremes. Drawing and updating cost O(log rows); many
 //! at once advance level by level, so that their cache misses overlap.
 
+mod draw;
 mod extremes;
+mod key;
 mod line;
 mod pages;
+pub(crate) mod state;
 mod walk;
 
 use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
-use fulmar_core::{Error, ErrorKind, Result, Rng};
-use serde::{Deserialize, Serialize};
+use fulmar_core::{Error, ErrorKind, Result};
 
-use crate::row::{checked_capacity, checked_draw, checked_row};
+use crate::row::{checked_capacity, checked_row};
 use extremes::Extremes;
+use key::{key_at, key_of, leaf_of, power_of_two, top_of};
 use line::{LINE, Line};
 use pages::Pages;
 use walk::{CHUNK, Sums};
@@ -79,18 +82,6 @@ pub struct PriorityTree {
     /// From the leaves up; the last level is one node.
     levels: Vec<Pages<Node>>,
     extremes: Extremes,
-}
-
-/// The state of a [`PriorityTree`] for a checkpoint.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PriorityTreeState {
-    /// Maximum number of rows.
-    pub capacity: usize,
-    /// All leaves are below two to this power; determines the unit.
-    pub top: i32,
-    /// The leaf of each row, absent if unset; rows after the last set one are omitted.
-    pub leaves: Vec<Option<f32>>,
 }
 
 impl PriorityTree {
@@ -254,73 +245,6 @@ impl PriorityTree {
         self.update(&rows, &leaves)
     }
 
-    /// Draws `count` rows with replacement, with probabilities proportional to their masses. Shape `[count]`.
-    ///
-    /// # Errors
-    /// `Empty` if no leaf was set, `OutOfRange` if all are 0 or `count` is not in `1..=`[`REPLAY_SAMPLE_ROWS_MAX`].
-    ///
-    /// [`REPLAY_SAMPLE_ROWS_MAX`]: fulmar_core::limits::REPLAY_SAMPLE_ROWS_MAX
-    pub fn sample(&self, rng: &mut Rng, count: usize) -> Result<Vec<usize>> {
-        self.sample_leaves(rng, count).map(|(rows, _)| rows)
-    }
-
-    /// Runs [`PriorityTree::sample`] and also returns the leaf of each row.
-    pub(crate) fn sample_leaves(&self, rng: &mut Rng, count: usize) -> Result<(Vec<usize>, Vec<f32>)> {
-        checked_draw(self.end, count)?;
-        let total = self.total();
-        if total == 0 {
-            return Err(Error::new(ErrorKind::OutOfRange, "the sum of priorities must be > 0: got 0"));
-        }
-        let (mut rows, mut leaves) = (vec![0; count], Vec::with_capacity(count));
-        let even = self.even.map(|key| (self.mass_of(key), key));
-        let (mut masses, mut keys) = ([0; CHUNK], [0; CHUNK]);
-        for rows in rows.chunks_mut(CHUNK) {
-            let (masses, keys) = (&mut masses[..rows.len()], &mut keys[..rows.len()]);
-            rng.fill_below(total, masses)?;
-            if let Some((mass_of_row, key)) = even {
-                rows.iter_mut().zip(&*masses).for_each(|(row, mass)| *row = (mass / mass_of_row) as usize);
-                keys.fill(key);
-            } else {
-                walk::descend(&self.sums(), masses, rows, keys);
-            }
-            // A row with a mass has a key.
-            leaves.extend(keys.iter().map(|key| f32::from_bits(key.wrapping_sub(1))));
-        }
-        Ok((rows, leaves))
-    }
-
-    /// Returns the row of each mass: the first whose cumulative mass is above it. All masses must be below
-    /// [`PriorityTree::total`]; others give the capacity.
-    #[must_use]
-    pub fn rows_at(&self, masses: &[u64]) -> Vec<usize> {
-        if let Some(key) = self.even {
-            let (mass_of_row, total) = (self.mass_of(key).max(1), self.total());
-            let row_at =
-                |mass: &u64| if *mass < total { (mass / mass_of_row) as usize } else { self.capacity };
-            return masses.iter().map(row_at).collect();
-        }
-        let (mut rows, mut keys) = (vec![0; masses.len()], [0; CHUNK]);
-        for (masses, rows) in masses.chunks(CHUNK).zip(rows.chunks_mut(CHUNK)) {
-            let mut left = [0; CHUNK];
-            left[..masses.len()].copy_from_slice(masses);
-            walk::descend(&self.sums(), &mut left[..masses.len()], rows, &mut keys[..masses.len()]);
-            let beyond = masses.iter().zip(rows).filter(|(mass, _)| **mass >= self.total());
-            beyond.for_each(|(_, row)| *row = self.capacity);
-        }
-        rows
-    }
-
-    /// Returns the first row whose cumulative leaf sum is at least `sum`: 0 for `sum` <= 0, the capacity if
-    /// the total is smaller or `sum` is NaN.
-    #[must_use]
-    pub fn lower_bound(&self, sum: f64) -> usize {
-        if sum <= 0.0 {
-            return 0;
-        }
-        let mass = libm::ceil(sum / self.unit());
-        if mass <= self.total() as f64 { self.rows_at(&[mass as u64 - 1])[0] } else { self.capacity }
-    }
-
     /// Removes all leaves.
     pub fn clear(&mut self) {
         if self.even.take().is_some() {
@@ -335,35 +259,6 @@ impl PriorityTree {
             level.fill(Node::default());
         }
         self.extremes.clear();
-    }
-
-    /// Returns the state for a checkpoint. Costs O(rows).
-    #[must_use]
-    pub fn state(&self) -> PriorityTreeState {
-        let leaves = (0..self.end).map(|row| self.leaf(row)).collect();
-        PriorityTreeState { capacity: self.capacity, top: self.top, leaves }
-    }
-
-    /// Restores a tree from its state.
-    ///
-    /// # Errors
-    /// The errors of [`PriorityTree::new`] and [`PriorityTree::update`]; `Corrupt` if the state is
-    /// inconsistent.
-    pub fn from_state(state: &PriorityTreeState) -> Result<Self> {
-        let mut tree = Self::new(state.capacity)?;
-        let (rows, leaves): (Vec<_>, Vec<_>) =
-            state.leaves.iter().enumerate().filter_map(|(row, leaf)| Some((row, (*leaf)?))).unzip();
-        tree.update(&rows, &leaves)?;
-        let top = top_of(tree.largest());
-        if !(top..=128).contains(&state.top) {
-            let detail = format!("top must be in {top}..=128, as the leaves are: got {}", state.top);
-            return Err(Error::new(ErrorKind::Corrupt, detail));
-        }
-        tree.top = state.top;
-        if tree.even.is_none() {
-            tree.sum_up();
-        }
-        Ok(tree)
     }
 
     fn check_range(&self, start: usize, end: usize) -> Result<()> {
@@ -528,38 +423,6 @@ impl PriorityTree {
             walk::add_up(&mut above[0], &below[depth - 1]);
         }
     }
-}
-
-fn leaf_of(key: u32) -> Option<f32> {
-    Some(f32::from_bits(key.checked_sub(1)?))
-}
-
-fn key_of(leaf: f32) -> Result<u32> {
-    if !leaf.is_finite() {
-        return Err(Error::new(
-            ErrorKind::NonFinite,
-            format!("priority must be a finite number: got {leaf}"),
-        ));
-    }
-    if leaf.is_sign_negative() && leaf != 0.0 {
-        return Err(Error::new(ErrorKind::OutOfRange, format!("priority must be >= 0: got {leaf}")));
-    }
-    Ok(key_at(leaf))
-}
-
-/// Returns the key of a valid leaf.
-fn key_at(leaf: f32) -> u32 {
-    leaf.abs().to_bits() + 1 // -0 counts as 0
-}
-
-/// Returns the smallest power of two above the leaf of `key`.
-fn top_of(key: u32) -> i32 {
-    // Subnormal leaves count as the smallest normal number.
-    (key.saturating_sub(1) >> 23) as i32 - 126
-}
-
-fn power_of_two(exponent: i32) -> f64 {
-    libm::ldexp(1.0, exponent)
 }
 
 fn ceil_log2(count: usize) -> u32 {

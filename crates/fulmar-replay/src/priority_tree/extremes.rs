@@ -4,10 +4,11 @@ use bytemuck::{Pod, Zeroable};
 use fulmar_compute::cpu::{lanes, prefetch};
 use fulmar_core::Result;
 
+use super::FANOUT;
+use super::key::leaf_of;
 use super::line::{LINE, Line, SIDE};
 use super::pages::Pages;
 use super::walk::CHUNK;
-use super::{FANOUT, leaf_of};
 
 /// Smallest and largest of some keys. Keys of 0 are unset leaves and are ignored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
