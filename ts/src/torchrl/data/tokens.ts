@@ -1,24 +1,26 @@
 /** The ids of prompts, responses and both. */
 
-import { checkGiven, checkKnownKeys, FulmarError } from '../../core/index.js'
-import { Ragged, Tensor, type TensorDict } from '../../tensor/index.js'
+import { checkKnownKeys, FulmarError } from '../../core/index.js'
+import { Ragged, Tensor } from '../../tensor/index.js'
 import type { NativeTokenizer, PaddingOptions, TokenizerLike } from '../../tokenizer/index.js'
 import { padId, toI64 } from './apply-chat-template.js'
 import { nestedLike } from './batch.js'
 import type { ChatHistory } from './chat-history.js'
-import type { FromTextOptions, Nested } from './history.js'
+import type { FromTextOptions } from './history.js'
 import type { SequenceFields } from './log-probs.js'
 import {
-  type Parts,
+  type SequenceKind,
   type SequenceSpec,
   Sequences,
   type SequencesOptions,
   type TokenField,
-  zeroParts,
 } from './sequences.js'
 import { Text } from './text.js'
 
-const NAMES = ['prompt', 'response', 'full'] as const
+const KIND: SequenceKind<'i64'> = {
+  dtype: 'i64',
+  keys: { prompt: 'prompt', response: 'response', full: 'full' },
+}
 
 /**
  * Token ids, `i64`: ragged rows, or padded tensors. `full` is `prompt` with `response` behind it. Lengths of padded rows
@@ -39,15 +41,13 @@ const NAMES = ['prompt', 'response', 'full'] as const
  * assert.throws(() => padded.toText({ tokenizer }), { code: 'INCOMPATIBLE', message: /padded tokens/ })
  * ```
  */
-export class Tokens {
-  readonly #columns: Sequences
-
+export class Tokens extends Sequences<keyof SequenceFields, 'i64'> {
   /**
    * @throws {FulmarError} `INCOMPATIBLE` for another dtype, or ragged rows that shall be padded; `SHAPE_MISMATCH` if a
    * field is not of the batch; `UNKNOWN_NAME` for an unknown field or option.
    */
   constructor(fields: SequenceFields = {}, options: SequencesOptions = {}) {
-    this.#columns = new Sequences(NAMES, ['i64'], { ...fields }, options)
+    super(KIND, { ...fields }, options)
   }
 
   /**
@@ -56,37 +56,24 @@ export class Tokens {
    * or one is padded.
    */
   static stack(all: readonly Tokens[]): Tokens {
-    checkGiven('all', all)
-    return Tokens.#of(Sequences.stack(all.map((one) => one.#columns)))
+    return Sequences.stackOf(Tokens, all)
   }
 
   /** A plain description. */
   static defaultSpec(
     options: { readonly shape?: readonly number[]; readonly keys?: readonly (keyof SequenceFields)[] } = {},
   ): SequenceSpec<Tokens> {
-    checkKnownKeys('options', options, ['shape', 'keys'])
-    const { shape = [-1], keys = NAMES } = options
-    const zero = () => Tokens.#of(zeroParts(shape, keys, (dims) => Tensor.zeros('i64', dims)))
-    return {
-      shape,
-      keys,
-      zero,
-      contains: (value) => value instanceof Tokens && value.#columns.isOf(shape, keys),
-    }
-  }
-
-  static #of({ fields, options }: Parts): Tokens {
-    return new Tokens(fields, options)
+    return Sequences.specOf(Tokens, KIND, options)
   }
 
   /** Ids of the prompts: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` if absent. */
   get prompt(): TokenField | undefined {
-    return this.#columns.fields.prompt
+    return this.fields.prompt
   }
 
   /** Ids of the responses: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` if absent. */
   get response(): TokenField | undefined {
-    return this.#columns.fields.response
+    return this.fields.response
   }
 
   /**
@@ -94,27 +81,7 @@ export class Tokens {
    * absent.
    */
   get full(): TokenField | undefined {
-    return this.#columns.fields.full
-  }
-
-  /** The batch dimensions; `[]` for one sequence. */
-  get batchSize(): readonly number[] {
-    return this.#columns.batchSize
-  }
-
-  /** True if the fields are padded tensors. */
-  get padded(): boolean {
-    return this.#columns.padded
-  }
-
-  /** The rows of a field in order, the last batch dimension changing fastest; none if it is not there. */
-  rows(name: keyof SequenceFields): Tensor[] {
-    return this.#columns.rowsOf(name)
-  }
-
-  /** The rows of a field in lists nested as the batch is; padded rows with their padding. */
-  toList(name: keyof SequenceFields): Nested<Tensor> | undefined {
-    return this.#columns.listOf(name)
+    return this.fields.full
   }
 
   /**
@@ -125,20 +92,7 @@ export class Tokens {
   toPadded(options: PaddingOptions & { readonly tokenizer?: NativeTokenizer }): Tokens {
     checkKnownKeys('options', options, ['side', 'value', 'multipleOf', 'tokenizer'])
     const { tokenizer, ...padding } = options
-    return Tokens.#of(this.#columns.toPadded({ ...padding, value: padding.value ?? padId(tokenizer) }))
-  }
-
-  /** Rows without padding. @throws {FulmarError} `INCOMPATIBLE` if their lengths are not known. */
-  toRagged(): Tokens {
-    return Tokens.#of(this.#columns.toRagged())
-  }
-
-  /**
-   * Returns an element of the first batch dimension.
-   * @throws {FulmarError} `OUT_OF_RANGE` if it does not exist.
-   */
-  at(index: number): Tokens {
-    return Tokens.#of(this.#columns.at(index))
+    return this.paddedWith({ ...padding, value: padding.value ?? padId(tokenizer) })
   }
 
   /**
@@ -153,8 +107,8 @@ export class Tokens {
         'INCOMPATIBLE',
         'padded tokens must be made ragged before they become text: got padded ones',
       )
-    const texts = Object.keys(this.#columns.fields).map((name) => {
-      const rows = this.#columns.rowsOf(name)
+    const texts = Object.keys(this.fields).map((name) => {
+      const rows = this.rows(name as keyof SequenceFields)
       const decoded = rows.map((row) => tokenizer.decode(idsOf(row), { skipSpecial: skipSpecialTokens }))
       return [name, nestedLike(decoded, this.batchSize)]
     })
@@ -164,11 +118,6 @@ export class Tokens {
   /** The messages of the texts. @throws {FulmarError} As {@link Tokens.toText} and {@link Text.toHistory}. */
   toHistory(options: FromTextOptions & { readonly tokenizer: NativeTokenizer }): ChatHistory {
     return this.toText({ tokenizer: options.tokenizer }).toHistory(options)
-  }
-
-  /** The fields by name. @throws {FulmarError} `SHAPE_MISMATCH` for ragged rows of a batch of many dimensions. */
-  toTensorDict(): TensorDict {
-    return this.#columns.toTensorDict()
   }
 }
 

@@ -87,6 +87,21 @@ describe('Tokens, LogProbs and Masks', () => {
     expect(tokens.at(0).toRagged().rows('full')[0]?.data).toEqual(BigInt64Array.of(1n))
   })
 
+  it('give containers of their own class', () => {
+    const ids = { full: rows([1, 2], [3]) }
+    const logProbs = new LogProbs({ full: Ragged.fromRows([Tensor.from([-1, -2]), Tensor.from([-3])]) })
+    const tokens = new Tokens(ids)
+    const padded = tokens.toPadded({ side: 'left', value: 0 })
+    for (const made of [padded, padded.toRagged(), tokens.toRagged(), tokens.at(1), Tokens.stack([tokens])])
+      expect(made).toBeInstanceOf(Tokens)
+    expect(logProbs.at(-1)).toBeInstanceOf(LogProbs)
+    const spec = LogProbs.defaultSpec({ keys: ['full'] })
+    expect([logProbs, tokens, spec.zero()].map(spec.contains)).toEqual([true, false, true])
+    // @ts-expect-error One is of another dtype.
+    const wrong: LogProbs = tokens
+    expect(wrong).not.toBeInstanceOf(LogProbs)
+  })
+
   it('hold nothing where nothing is given', () => {
     for (const empty of [new Tokens(), new LogProbs(), new Masks()])
       expect([empty.batchSize, empty.toTensorDict().keys()]).toEqual([[], []])
