@@ -17,16 +17,12 @@ export {
 } from './data/apply-chat-template.js'
 export { type ChatFields, ChatHistory, type TokenizingOptions } from './data/chat-history.js'
 export { ContentBase, type ContentFields } from './data/content.js'
-export {
-  type FromTextOptions,
-  type GrowOptions,
-  History,
-  type HistorySpec,
-  type Nested,
-} from './data/history.js'
+export { History } from './data/history.js'
+export type { FromTextOptions, GrowOptions, HistorySpec } from './data/history-options.js'
 export { LogProbs, type SequenceFields } from './data/log-probs.js'
 export { type LossBatchOptions, type LossBatchRows, lossBatch } from './data/loss-batch.js'
 export { type MaskFields, Masks } from './data/masks.js'
+export type { Nested } from './data/nested.js'
 export type { SequenceSpec, SequencesOptions, TokenField } from './data/sequences.js'
 export {
   BinaryDiscreteTensorSpec,

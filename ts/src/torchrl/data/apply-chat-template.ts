@@ -7,7 +7,8 @@ import type { RawEncodedChats, RawTemplate } from '../../native/index.js'
 import { type SelectedTemplate, Template, type TemplateJson, TemplateRegistry } from '../../template/index.js'
 import { Ragged, Tensor, TensorDict } from '../../tensor/index.js'
 import type { NativeTokenizer, PaddingOptions, TruncationOptions } from '../../tokenizer/index.js'
-import type { History, Nested } from './history.js'
+import type { History } from './history.js'
+import type { Nested } from './nested.js'
 
 /** Template of a history, and its inputs. */
 export interface RenderingOptions {

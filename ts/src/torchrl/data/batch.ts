@@ -1,7 +1,8 @@
 /** Values of a batch: flat and row-major, or in lists nested as the batch is. */
 
 import { FulmarError } from '../../core/index.js'
-import { History, type Nested } from './history.js'
+import { History } from './history.js'
+import type { Nested } from './nested.js'
 
 /** Returns the number of elements of a batch. */
 export function sizeOf(batchSize: readonly number[]): number {

@@ -6,7 +6,6 @@ import { call, checkGiven, checkKnownKeys, FulmarError, Handle, parseJson } from
 import { type RawHistory, raw } from '../../native/index.js'
 import { TemplateRegistry } from '../../template/index.js'
 import type { Tensor, TensorDict } from '../../tensor/index.js'
-import type { NativeTokenizer } from '../../tokenizer/index.js'
 import {
   applyTemplate,
   type ChatTemplateOptions,
@@ -14,51 +13,8 @@ import {
   type TensorChatOptions,
   type TextChatOptions,
 } from './apply-chat-template.js'
-
-/** Values in lists nested as the messages are: one value for one message. */
-export type Nested<T> = T | readonly Nested<T>[]
-
-/** Options of {@link History.append} and {@link History.extend}. */
-export interface GrowOptions {
-  /**
-   * The dimension along which to add; negative counts from the end.
-   * @default -1, the messages
-   */
-  readonly dim?: number
-  /**
-   * If true, changes this history instead of returning a new one.
-   * @default false
-   */
-  readonly inPlace?: boolean
-}
-
-/** Options of {@link History.fromText}. */
-export interface FromTextOptions {
-  /**
-   * The template that wrote the text.
-   * @default the one whose markers the text holds, else ChatML
-   */
-  readonly templateName?: string
-  /** Its end-of-sequence token ends turns where the family has no marker of its own. */
-  readonly tokenizer?: NativeTokenizer
-  /**
-   * Registry of parsers of custom templates by `templateName`, searched before the built-in families.
-   * @default TemplateRegistry.builtin
-   */
-  readonly registry?: TemplateRegistry
-  /** Reads the messages itself. */
-  readonly parser?: (text: string) => readonly Readonly<Record<string, unknown>>[]
-}
-
-/** Specification of a history as a plain description. */
-export interface HistorySpec {
-  /** The length of each dimension; -1 is any. */
-  readonly shape: readonly number[]
-  /** A history of this shape whose messages hold the text `foo`; dimensions of any length have length 1. */
-  zero(): History
-  /** Returns true if `value` is a history of this shape. */
-  contains(value: unknown): boolean
-}
+import type { FromTextOptions, GrowOptions, HistorySpec } from './history-options.js'
+import { mapped, type Nested } from './nested.js'
 
 /**
  * The end of a conversation that histories of several lengths share: each is its beginning. So appending a message a
@@ -451,10 +407,6 @@ function withRaw<R>(given: unknown, body: (native: RawHistory) => R): R {
   } finally {
     native.free()
   }
-}
-
-function mapped<T>(node: Nested<Message>, of: (message: Message) => T): Nested<T> {
-  return Array.isArray(node) ? node.map((part) => mapped(part, of)) : of(node as Message)
 }
 
 function dimOf({ dim = -1 }: GrowOptions, rank: number): number {

@@ -5,7 +5,7 @@ import { type Dtype, Ragged, Tensor, TensorDict } from '../../tensor/index.js'
 import type { PaddingOptions } from '../../tokenizer/index.js'
 import { toPadded, toRagged } from './apply-chat-template.js'
 import { checkBatch, nestedLike, sizeOf } from './batch.js'
-import type { Nested } from './history.js'
+import type { Nested } from './nested.js'
 
 /** One sequence `[L]`, ragged rows, or padded rows `[...batch, L]`. */
 export type TokenField = Tensor | Ragged

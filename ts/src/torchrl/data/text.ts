@@ -5,7 +5,9 @@ import { NonTensorData, NonTensorStack, TensorDict } from '../../tensor/index.js
 import type { NativeTokenizer } from '../../tokenizer/index.js'
 import { checkBatch, flatTexts, nestedLike, sizeOf, stackedLike } from './batch.js'
 import { ChatHistory } from './chat-history.js'
-import { type FromTextOptions, History, type Nested } from './history.js'
+import { History } from './history.js'
+import type { FromTextOptions } from './history-options.js'
+import type { Nested } from './nested.js'
 import type { SequenceSpec } from './sequences.js'
 import { fieldOf, responsesOf, Tokens } from './tokens.js'
 

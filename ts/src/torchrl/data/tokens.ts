@@ -6,7 +6,7 @@ import type { NativeTokenizer, PaddingOptions, TokenizerLike } from '../../token
 import { padId, toI64 } from './apply-chat-template.js'
 import { nestedLike } from './batch.js'
 import type { ChatHistory } from './chat-history.js'
-import type { FromTextOptions } from './history.js'
+import type { FromTextOptions } from './history-options.js'
 import type { SequenceFields } from './log-probs.js'
 import {
   type SequenceKind,
