@@ -9,14 +9,8 @@ export {
   type SampleGroup,
   type StepBatch,
 } from './batcher.js'
-export {
-  Controller,
-  type ControllerOptions,
-  type ControllerState,
-  type ControllerStep,
-  type TrainContext,
-  type TrainOutcome,
-} from './controller.js'
+export { Controller, type ControllerState } from './controller.js'
+export type { ControllerOptions, ControllerStep, TrainContext, TrainOutcome } from './controller-options.js'
 export { type LimitAgeOptions, limitAge, type OverStale } from './over-stale.js'
 export { ParkingPolicy, type ParkingPolicyOptions } from './parking-policy.js'
 export { policyAge } from './policy-age.js'
