@@ -13,15 +13,8 @@ export {
   type UnscoredCause,
 } from './rollout.js'
 export type { SamplingOptions } from './rollout-loop.js'
-export {
-  type GroupCursor,
-  type GroupWork,
-  type MeasureOptions,
-  Rollouter,
-  type RollouterOptions,
-  type RollouterState,
-  type RunGroupOptions,
-} from './rollouter.js'
+export { type GroupCursor, type GroupWork, Rollouter, type RollouterState } from './rollouter.js'
+export type { MeasureOptions, RollouterOptions, RunGroupOptions } from './rollouter-options.js'
 export { Rubric, type RubricOptions, type RubricOutput } from './rubric.js'
 export {
   keepExtremeRewards,

@@ -4,7 +4,7 @@ import type { Renderer } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Policy } from '../policy/index.js'
 import { type Evaluation, type MeasureOptions, Rollouter, type RollouterOptions } from '../rollout/index.js'
-import { MEASURE_KEYS, ROLLOUTER_KEYS } from '../rollout/rollouter.js'
+import { MEASURE_KEYS, ROLLOUTER_KEYS } from '../rollout/rollouter-options.js'
 import { Model } from './model.js'
 import { only } from './model-training.js'
 
