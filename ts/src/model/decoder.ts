@@ -4,8 +4,6 @@ import {
   callAsync,
   checkKnownKeys,
   checkTypedArray,
-  type DeviceName,
-  describeValue,
   FulmarError,
   Handle,
   type PlacedDevice,
@@ -13,97 +11,18 @@ import {
 } from '../core/index.js'
 import { type RawDecoder, raw } from '../native/index.js'
 import type { DecoderConfig, LoraConfig } from './config.js'
-import { checkTokenBatch, configJson } from './token-batch.js'
-
-/** Sequences in flat arrays: sequence `s` is `ids[offsets[s]..offsets[s + 1]]`. */
-export interface TokenBatch {
-  /** Token ids. Shape `[T]`. */
-  readonly ids: Uint32Array
-  /** Bounds of the sequences, from 0 to T. Shape `[S + 1]`. */
-  readonly offsets: Uint32Array
-  /** 1 where the log-prob of that token is wanted, else 0; 0 at each sequence's first token. Shape `[T]`. */
-  readonly mask: Uint8Array
-  /**
-   * Position of each token for the rotary angles, below the model's `max_position_embeddings`; a token always
-   * attends to all tokens before it in its sequence. Shape `[T]`.
-   * @default counted from 0 in each sequence
-   */
-  readonly positions?: Uint32Array
-}
+import {
+  checkScoreOptions,
+  type ForwardPassOptions,
+  type ScoreOptions,
+  type Scores,
+  type TopScores,
+} from './scores.js'
+import { checkTokenBatch, configJson, type TokenBatch } from './token-batch.js'
+import { checkLoadOptions, type LoadOptions, type WeightDtype, type WeightOptions } from './weight-options.js'
 
 /** A head that reads one number: `score` as in transformers, `v_head` as in TRL. */
 export type ScalarHead = 'score' | 'v_head'
-
-/** Scores of a {@link TokenBatch}; 0 where its mask is 0. */
-export interface Scores {
-  /** Natural log-prob of each token after those before it. Shape `[T]`. */
-  readonly logProb: Float32Array
-  /** Entropy in nats of the distribution of each token. Shape `[T]`. */
-  readonly entropy: Float32Array
-  /**
-   * Logarithm of the sum of the squares of all probabilities in the place of each token, which `useWeighting` of `DPOLoss` weighs by.
-   * Shape `[T]`.
-   * @default not told
-   */
-  readonly logSumSqProb?: Float32Array
-}
-
-/** Optional outputs of {@link Decoder.forward} besides log-probs and entropies, from the same logits. */
-export interface ForwardPassOptions {
-  /** If true, returns {@link Scores.logSumSqProb}. @default false */
-  readonly logSumSqProb?: boolean
-}
-
-/** Optional outputs for each scored token besides log-prob and entropy, from the same pass. */
-export interface ScoreOptions {
-  /**
-   * Number of most likely ids at its position to return, with their log-probs.
-   * @default 0
-   */
-  readonly topK?: number
-  /**
-   * If true, applies the adapter. `false` scores the weights without it: the reference of a policy that is
-   * trained by an adapter, without a second copy of the weights.
-   * @default true
-   */
-  readonly adapter?: boolean
-}
-
-/** {@link Scores} with the likeliest ids in the place of each token, the likeliest first. */
-export interface TopScores extends Scores {
-  /** The ids; empty unless `topK` asks for them. Shape `[T, k]`. */
-  readonly topIds: Uint32Array
-  /** Their natural log-probs. Shape `[T, k]`. */
-  readonly topLogProb: Float32Array
-}
-
-/** Dtype of stored weights. */
-export type WeightDtype = 'f32' | 'bf16'
-
-/** Storage of weights. */
-export interface WeightOptions {
-  /**
-   * Dtype of the stored weights. `bf16` halves the memory, and the time to read them for few rows, as in
-   * decoding; each weight is rounded to nearest. Sums and activations stay in f32, and results have the bits
-   * of the rounded weights in `f32`. Optimizers keep unrounded master copies, so that small steps add up.
-   * @default 'f32'
-   */
-  readonly dtype?: WeightDtype
-  /**
-   * Device of the weights. Throws `UNAVAILABLE` with the reason for a GPU that cannot be used.
-   * @default 'cpu'
-   */
-  readonly device?: DeviceName
-}
-
-/** Options of loaded weights. */
-export interface LoadOptions extends WeightOptions {
-  /**
-   * Version of the weights, for a run that is resumed.
-   * @default 0
-   */
-  readonly version?: number
-}
 
 /**
  * A decoder of the Llama, Qwen2 or Qwen3 shape (RMSNorm, rotary embedding, grouped-query attention, SwiGLU).
@@ -183,12 +102,10 @@ export class Decoder {
    * `NON_FINITE` for a NaN or an infinity; and those of {@link Decoder.fromSeed}.
    */
   static fromSafetensors(config: DecoderConfig, bytes: Uint8Array, options: LoadOptions = {}): Decoder {
-    checkKnownKeys('options', options, ['version', 'dtype', 'device'])
-    const { version = 0, dtype = 'f32', device } = options
-    const placed = placeDevice(device)
+    const { version, dtype, device } = checkLoadOptions(options)
     const json = configJson(config)
     checkTypedArray('bytes', bytes, Uint8Array)
-    return new Decoder(() => raw.Decoder.fromSafetensors(json, bytes, dtype), placed, version)
+    return new Decoder(() => raw.Decoder.fromSafetensors(json, bytes, dtype), device, version)
   }
 
   /**
@@ -209,13 +126,11 @@ export class Decoder {
    * ```
    */
   static async fromFolder(folder: string, options: LoadOptions = {}): Promise<Decoder> {
-    checkKnownKeys('options', options, ['version', 'dtype', 'device'])
-    const { version = 0, dtype = 'f32', device } = options
-    const placed = placeDevice(device)
+    const { version, dtype, device } = checkLoadOptions(options)
     const { fromFolder } = raw.Decoder
     if (!fromFolder) throw noFiles()
     const decoder = await callAsync(() => fromFolder(folder, dtype))
-    return new Decoder(() => decoder, placed, version)
+    return new Decoder(() => decoder, device, version)
   }
 
   /**
@@ -234,12 +149,10 @@ export class Decoder {
    * ```
    */
   static async fromGguf(bytes: Uint8Array, options: LoadOptions = {}): Promise<Decoder> {
-    checkKnownKeys('options', options, ['version', 'dtype', 'device'])
-    const { version = 0, dtype = 'f32', device } = options
-    const placed = placeDevice(device)
+    const { version, dtype, device } = checkLoadOptions(options)
     checkTypedArray('bytes', bytes, Uint8Array)
     const decoder = await callAsync(() => raw.Decoder.fromGguf(bytes, dtype))
-    return new Decoder(() => decoder, placed, version)
+    return new Decoder(() => decoder, device, version)
   }
 
   /** The shape, with every default filled in. */
@@ -452,20 +365,8 @@ export class Decoder {
    * ```
    */
   async score(batch: TokenBatch, options: ScoreOptions = {}): Promise<TopScores> {
-    checkKnownKeys('options', options, ['topK', 'adapter'])
+    const { topK, adapter } = checkScoreOptions(options)
     const { ids, offsets, mask, positions } = checkTokenBatch(batch)
-    const { topK, adapter = true } = options
-    if (typeof adapter !== 'boolean') {
-      throw new FulmarError(
-        'MALFORMED',
-        `options.adapter must be true or false: got ${describeValue(adapter)}`,
-      )
-    }
-    if (!adapter && topK !== undefined && topK !== 0)
-      throw new FulmarError(
-        'INCOMPATIBLE',
-        `options.topK must be 0 where options.adapter is false: got ${topK}`,
-      )
     const scores = await this.#native.callAsync((decoder) =>
       adapter
         ? decoder.score(ids, offsets, mask, positions, topK)

@@ -9,8 +9,9 @@ import {
   yieldToEventLoop,
 } from '../core/index.js'
 import { type RawEngine, type RawEngineOutputs, raw } from '../native/index.js'
-import type { DrawRule } from '../objective/index.js'
 import type { Decoder } from './decoder.js'
+import { type Generated, generatedOf, type SampledToken, tokensOf } from './generated.js'
+import { type GenerationOptions, type Prompt, paramsJson } from './generation-options.js'
 import { type PieceStream, watchStops } from './stop-strings.js'
 
 /** The size of an engine. */
@@ -54,83 +55,6 @@ export interface EngineOptions {
   readonly decodeStream?: () => PieceStream
 }
 
-/** Options of a generated sequence, with the sampling rules of its tokens. */
-export interface GenerationOptions extends Omit<DrawRule, 'topK'> {
-  /** Most tokens to draw, the stop token included. */
-  readonly maxTokens: number
-  /**
-   * Ids that end the sequence once drawn.
-   * @default []
-   */
-  readonly stopIds?: readonly number[]
-  /**
-   * Texts that end the sequence at the token that completes one, which is the last of the ids. Looked for in what was drawn alone,
-   * not across the prompt's end.
-   * @default []
-   */
-  readonly stopStrings?: readonly string[]
-  /**
-   * Draws among the `topK` likeliest tokens; 0 means all.
-   * @default 0
-   */
-  readonly topK?: number
-  /**
-   * Number of most likely ids to return with each token.
-   * @default 0
-   */
-  readonly topLogProbs?: number
-  /** Stops between two steps and frees the pages; what was drawn so far is returned, its `finishReason` is `abort`. */
-  readonly signal?: Pick<AbortSignal, 'aborted'>
-}
-
-/** One prompt with the seed of its draws. */
-export interface Prompt {
-  /** At least one token. */
-  readonly ids: Uint32Array
-  /** Names the random stream: a sequence depends on its prompt, its seed, the options and the weights alone. */
-  readonly seed: number
-}
-
-/** One id of those that were likeliest in a token's place. */
-export interface TopLogProb {
-  /** The id. */
-  readonly id: number
-  /** Its log-prob under the model itself. */
-  readonly logProb: number
-}
-
-/** A drawn token. */
-export interface SampledToken {
-  /** The token. */
-  readonly id: number
-  /** The model's own log-prob (temperature 1): the bits that `Decoder.forward` gives. */
-  readonly logProb: number
-  /** Log-prob under the distribution that the id was drawn from. */
-  readonly sampledLogProb: number
-  /** `Decoder.version` of the weights that it was drawn under. */
-  readonly policyVersion: number
-  /** The likeliest ids in its place, as many as `topLogProbs` asks for, the likeliest first. */
-  readonly topLogProbs: readonly TopLogProb[]
-}
-
-/** Generated tokens of one prompt. The arrays are new and have one entry per token. */
-export interface Generated {
-  /** Drawn ids, the stop id included. */
-  readonly ids: Uint32Array
-  /** As {@link SampledToken.logProb}. */
-  readonly logProbs: Float32Array
-  /** As {@link SampledToken.sampledLogProb}. */
-  readonly sampledLogProbs: Float32Array
-  /** As {@link SampledToken.policyVersion}. */
-  readonly policyVersions: Float64Array
-  /** As {@link SampledToken.topLogProbs}; without entries unless asked for. */
-  readonly topLogProbs: readonly (readonly TopLogProb[])[]
-  /** A stop id or string, `maxTokens`, or the signal. */
-  readonly finishReason: 'stop' | 'length' | 'abort'
-  /** The stop id or stop string that ended it, else `null`. */
-  readonly stoppedBy: number | string | null
-}
-
 /** A request from the call to its end. */
 interface Job {
   readonly prompt: Prompt
@@ -144,22 +68,6 @@ interface Job {
 }
 
 const REASONS = ['abort', 'stop', 'length', 'nonFinite', 'noToken'] as const
-const PARAM_KEYS = [
-  ...[
-    'maxTokens',
-    'stopIds',
-    'stopStrings',
-    'topLogProbs',
-    'signal',
-    'temperature',
-    'topK',
-    'topP',
-    'minP',
-    'typicalP',
-  ],
-  ...['logitBias', 'repetitionPenalty', 'frequencyPenalty', 'presencePenalty', 'bannedIds'],
-  ...['sequenceBias', 'noRepeatNgramSize', 'badWordsIds', 'epsilonCutoff', 'etaCutoff', 'topH'],
-]
 
 /**
  * Draws sequences for requests that come and go: continuous batching over a paged key/value cache. Requests wait in a queue, run
@@ -220,7 +128,7 @@ export class Engine {
     const tokens: SampledToken[] = []
     return await new Promise<Generated>((resolve, fail) => {
       const take = (token: SampledToken) => tokens.push(token)
-      const end: Job['end'] = (reason, stopString) => resolve(collect(tokens, reason, stopString))
+      const end: Job['end'] = (reason, stopString) => resolve(generatedOf(tokens, reason, stopString))
       this.#submit(prompt, options, { take, end, fail })
     })
   }
@@ -407,61 +315,3 @@ export class Engine {
 }
 
 function noop(): void {}
-
-function paramsJson(options: GenerationOptions): string {
-  checkKnownKeys('options', options, PARAM_KEYS)
-  const {
-    maxTokens,
-    stopIds,
-    stopStrings: _,
-    topLogProbs,
-    signal: __,
-    topK = 0,
-    logitBias,
-    ...rule
-  } = options
-  const draw = {
-    ...rule,
-    ...(topK === 0 ? {} : { topK }),
-    // The core takes pairs, as JSON's keys are texts.
-    ...(logitBias && { logitBias: Object.entries(logitBias).map(([id, bias]) => [Number(id), bias]) }),
-  }
-  return JSON.stringify({ maxTokens, stopIds, topLogProbs, draw })
-}
-
-/** The tokens of a turn. All flat arrays are copied by then, so objects may hold on to nothing else. */
-function tokensOf(outputs: RawEngineOutputs, firstVersion: number): SampledToken[] {
-  const { ids, logProb, sampledLogProb, versions, topOffsets, topIds, topLogProb } = outputs
-  return Array.from(ids, (id, index) => {
-    const [first, end] = [topOffsets[index] ?? 0, topOffsets[index + 1] ?? 0]
-    const likeliest = Array.from(topIds.subarray(first, end), (topId, place) => ({
-      id: topId,
-      logProb: topLogProb[first + place] ?? 0,
-    }))
-    return {
-      id,
-      logProb: logProb[index] ?? 0,
-      sampledLogProb: sampledLogProb[index] ?? 0,
-      policyVersion: firstVersion + (versions[index] ?? 0),
-      topLogProbs: likeliest,
-    }
-  })
-}
-
-function collect(
-  tokens: readonly SampledToken[],
-  finishReason: Generated['finishReason'],
-  stopString: string | null,
-): Generated {
-  const stopId = finishReason === 'stop' ? (tokens.at(-1)?.id ?? null) : null
-  const told = tokens.some(({ topLogProbs }) => topLogProbs.length > 0)
-  return {
-    ids: Uint32Array.from(tokens, ({ id }) => id),
-    logProbs: Float32Array.from(tokens, ({ logProb }) => logProb),
-    sampledLogProbs: Float32Array.from(tokens, ({ sampledLogProb }) => sampledLogProb),
-    policyVersions: Float64Array.from(tokens, ({ policyVersion }) => policyVersion),
-    topLogProbs: told ? tokens.map(({ topLogProbs }) => topLogProbs) : [],
-    finishReason,
-    stoppedBy: stopString ?? stopId,
-  }
-}

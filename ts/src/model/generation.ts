@@ -2,7 +2,9 @@
 
 import { checkGiven, FulmarError } from '../core/index.js'
 import type { Decoder } from './decoder.js'
-import { Engine, type EngineOptions, type Generated, type GenerationOptions, type Prompt } from './engine.js'
+import { Engine, type EngineOptions } from './engine.js'
+import type { Generated } from './generated.js'
+import type { GenerationOptions, Prompt } from './generation-options.js'
 
 /**
  * Draws a completion for every prompt, all together in an {@link Engine} of their own. The event loop stays free between steps.

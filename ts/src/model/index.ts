@@ -1,28 +1,11 @@
 /** The decoder: its shape, its weights, generation, the optimiser. */
 
 export type { DecoderConfig, LoraConfig } from './config.js'
-export {
-  Decoder,
-  type ForwardPassOptions,
-  type LoadOptions,
-  type ScalarHead,
-  type ScoreOptions,
-  type Scores,
-  type TokenBatch,
-  type TopScores,
-  type WeightDtype,
-  type WeightOptions,
-} from './decoder.js'
-export {
-  Engine,
-  type EngineOptions,
-  type Generated,
-  type GenerationOptions,
-  type Prompt,
-  type SampledToken,
-  type TopLogProb,
-} from './engine.js'
+export { Decoder, type ScalarHead } from './decoder.js'
+export { Engine, type EngineOptions } from './engine.js'
+export type { Generated, SampledToken, TopLogProb } from './generated.js'
 export { generate } from './generation.js'
+export type { GenerationOptions, Prompt } from './generation-options.js'
 export {
   AdamW,
   type AdamWOptions,
@@ -45,4 +28,7 @@ export {
   type StreamPackerOptions,
 } from './packing.js'
 export { type PaddedTokenBatch, UnpaddedTokenBatch } from './padding.js'
+export type { ForwardPassOptions, ScoreOptions, Scores, TopScores } from './scores.js'
 export { type PieceStream, StopStrings } from './stop-strings.js'
+export type { TokenBatch } from './token-batch.js'
+export type { LoadOptions, WeightDtype, WeightOptions } from './weight-options.js'

@@ -2,7 +2,7 @@
 
 import { checkKnownKeys, Handle } from '../core/index.js'
 import { type RawUnpaddedTokenBatch, raw } from '../native/index.js'
-import type { TokenBatch } from './decoder.js'
+import type { TokenBatch } from './token-batch.js'
 
 /** `B` rows of `width` tokens each, padded at the left, the right or both. */
 export interface PaddedTokenBatch {

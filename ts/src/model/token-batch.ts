@@ -1,7 +1,22 @@
-/** Checks of batches of sequences before they reach the core. */
+/** Batches of sequences, and the checks before they reach the core. */
 
 import { checkKnownKeys, checkTypedArray, describeValue, FulmarError } from '../core/index.js'
-import type { TokenBatch } from './decoder.js'
+
+/** Sequences in flat arrays: sequence `s` is `ids[offsets[s]..offsets[s + 1]]`. */
+export interface TokenBatch {
+  /** Token ids. Shape `[T]`. */
+  readonly ids: Uint32Array
+  /** Bounds of the sequences, from 0 to T. Shape `[S + 1]`. */
+  readonly offsets: Uint32Array
+  /** 1 where the log-prob of that token is wanted, else 0; 0 at each sequence's first token. Shape `[T]`. */
+  readonly mask: Uint8Array
+  /**
+   * Position of each token for the rotary angles, below the model's `max_position_embeddings`; a token always
+   * attends to all tokens before it in its sequence. Shape `[T]`.
+   * @default counted from 0 in each sequence
+   */
+  readonly positions?: Uint32Array
+}
 
 /** The columns of a {@link TokenBatch}, and those that a batch of the trainer has besides, which decoders do not read. */
 const COLUMNS = [
