@@ -23,6 +23,31 @@ export type Dtype = keyof TypedArrays
 /** A typed array that can carry tensor elements. */
 export type TensorData = TypedArrays[Dtype]
 
+/** Type of an element in JavaScript: that of `Tensor.item`. */
+export type ElementOf<D extends Dtype> = D extends 'i64' ? bigint : D extends 'bool' ? boolean : number
+
+/** Dtype of a sum: integers and bools add up to `i64`. */
+export type SumOf<D extends Dtype> = D extends 'f64' | 'f32' | 'f16' | 'bf16' ? D : 'i64'
+
+/** Default dtype of a typed array; an array of 16 bits has none. */
+export type DtypeOf<A> = A extends Float64Array
+  ? 'f64'
+  : A extends Float32Array
+    ? 'f32'
+    : A extends BigInt64Array
+      ? 'i64'
+      : A extends Int32Array
+        ? 'i32'
+        : A extends Int16Array
+          ? 'i16'
+          : A extends Int8Array
+            ? 'i8'
+            : A extends Uint8Array
+              ? 'u8'
+              : A extends Uint32Array
+                ? 'u32'
+                : Dtype
+
 interface Carrier<A> {
   new (length: number): A
   new (buffer: ArrayBufferLike, byteOffset?: number, length?: number): A
@@ -64,6 +89,14 @@ export function dtypesOf(data: TensorData): readonly Dtype[] {
   if (data instanceof Uint8Array) return ['u8', 'bool']
   const own = Object.entries(CARRIERS).find(([, carrier]) => data instanceof carrier)
   return own ? [own[0] as Dtype] : []
+}
+
+/** Returns the default dtype of `data`. @throws {FulmarError} `INCOMPATIBLE` for an array of 16 bits, which has none. */
+export function onlyDtypeOf(data: TensorData): Dtype {
+  const [dtype] = dtypesOf(data)
+  if (dtype && !(data instanceof Uint16Array)) return dtype
+  const detail = `dtype must be one of ${dtypesOf(data).join(', ') || 'the known ones'} for a ${data.constructor.name}: it is undefined`
+  throw new FulmarError('INCOMPATIBLE', detail)
 }
 
 /** Returns the bytes of `data`, in place. */

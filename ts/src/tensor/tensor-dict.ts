@@ -2,7 +2,6 @@
 
 import {
   call,
-  checkGiven,
   checkKnownKeys,
   checkList,
   describeValue,
@@ -20,7 +19,9 @@ import type { Dtype } from './dtype.js'
 import { namesIn } from './key.js'
 import { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
 import { Ragged, raggedAround, withRawRagged } from './ragged.js'
+import { dictOfState, stateDictOf } from './state-dict.js'
 import { checkTensor, indices, Tensor, tensorAround, withRawTensor } from './tensor.js'
+import { applied } from './tensor-dict-apply.js'
 import type {
   ApplyOptions,
   PadSequenceOptions,
@@ -494,7 +495,7 @@ export class TensorDict<Shape extends object = object> {
     checkKnownKeys('options', options, ['batchSize', 'keepEmpty'])
     if (typeof to !== 'function')
       throw new FulmarError('MALFORMED', `to must be a function: got ${describeValue(to)}`)
-    return this.#applied([], to, options)
+    return applied(this, [], to, options)
   }
 
   /** Returns the same keys and shapes with zeros (`false` for bools); JSON values stay. */
@@ -566,9 +567,7 @@ export class TensorDict<Shape extends object = object> {
    * `INCOMPATIBLE` if two paths give one name.
    */
   stateDict(): Record<string, Tensor> {
-    const flat = this.flattenKeys('.')
-    const tensors = flat.keys().map((name) => [name, flat.get([name])] as const)
-    return Object.fromEntries(tensors.filter((pair): pair is [string, Tensor] => pair[1] instanceof Tensor))
+    return stateDictOf(this)
   }
 
   /**
@@ -587,18 +586,7 @@ export class TensorDict<Shape extends object = object> {
    * ```
    */
   loadStateDict(state: Readonly<Record<string, Tensor>>): this {
-    checkGiven('state', state)
-    const rest = new Map(Object.entries(state))
-    const written = TensorDict.from({}, { batchSize: this.batchSize })
-    for (const path of this.leafKeys()) {
-      if (!(this.get(path) instanceof Tensor)) continue
-      const tensor = rest.get(path.join('.'))
-      if (tensor === undefined) throw otherNames(path.join('.'))
-      written.set(path, tensor)
-      rest.delete(path.join('.'))
-    }
-    for (const name of rest.keys()) throw otherNames(name)
-    return this.writeAll(written)
+    return this.writeAll(dictOfState(this, state))
   }
 
   /**
@@ -861,31 +849,6 @@ export class TensorDict<Shape extends object = object> {
     this.#native.free()
   }
 
-  #applied(
-    path: readonly string[],
-    to: (tensor: Tensor, key: readonly string[]) => Tensor | undefined,
-    options: ApplyOptions,
-  ): TensorDict | undefined {
-    const { batchSize = this.batchSize, keepEmpty = false } = options
-    const made = TensorDict.from({}, { batchSize })
-    if (batchSize === this.batchSize) made.names = this.names
-    const names = this.keys()
-    for (const name of names) {
-      const entry = this.get([name])
-      const applied = entry && appliedTo(entry, [...path, name])
-      if (applied !== undefined) made.set([name], applied)
-    }
-    return keepEmpty || names.length === 0 || made.keys().length > 0 ? made : undefined
-
-    function appliedTo(entry: TensorDictEntry, key: readonly string[]): TensorDictEntry | undefined {
-      if (entry instanceof Tensor) return to(entry, key)
-      if (entry instanceof TensorDict) return entry.#applied(key, to, options)
-      if (!(entry instanceof Ragged)) return entry
-      const values = to(entry.values, key)
-      return values && Ragged.from(values, entry.offsets)
-    }
-  }
-
   #operated<Made extends object>(operation: object): TensorDict<Made> {
     return this.#derive((dict) => dict.operate(JSON.stringify(operation)))
   }
@@ -897,11 +860,6 @@ export class TensorDict<Shape extends object = object> {
   #derive<Made extends object>(make: (dict: RawTensorDict) => RawTensorDict): TensorDict<Made> {
     return new TensorDict(() => this.#native.call(make))
   }
-}
-
-function otherNames(name: string): FulmarError {
-  const detail = `a state must have the names of this dictionary: got ${JSON.stringify(name)} in one of them only`
-  return new FulmarError('UNKNOWN_NAME', detail)
 }
 
 /** Wraps a native dictionary, for the rooms that get dictionaries from the core. */

@@ -18,8 +18,12 @@ import {
   carry,
   checkedDtype,
   type Dtype,
+  type DtypeOf,
   dtypesOf,
+  type ElementOf,
   elementsOf,
+  onlyDtypeOf,
+  type SumOf,
   type TensorData,
   type TypedArrays,
 } from './dtype.js'
@@ -396,31 +400,6 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 }
 
-/** Type of an element in JavaScript: that of {@link Tensor.item}. */
-export type ElementOf<D extends Dtype> = D extends 'i64' ? bigint : D extends 'bool' ? boolean : number
-
-/** Dtype of a sum: integers and bools add up to `i64`. */
-export type SumOf<D extends Dtype> = D extends 'f64' | 'f32' | 'f16' | 'bf16' ? D : 'i64'
-
-/** Default dtype of a typed array; an array of 16 bits has none. */
-export type DtypeOf<A> = A extends Float64Array
-  ? 'f64'
-  : A extends Float32Array
-    ? 'f32'
-    : A extends BigInt64Array
-      ? 'i64'
-      : A extends Int32Array
-        ? 'i32'
-        : A extends Int16Array
-          ? 'i16'
-          : A extends Int8Array
-            ? 'i8'
-            : A extends Uint8Array
-              ? 'u8'
-              : A extends Uint32Array
-                ? 'u32'
-                : Dtype
-
 /** Wraps a native tensor, for the rooms that get tensors from the core. */
 export function tensorAround<D extends Dtype = Dtype>(make: () => RawTensor): Tensor<D> {
   return wrap(make)
@@ -451,13 +430,6 @@ export function joined<R>(tensors: readonly Tensor[], join: (list: RawTensorList
 /** Converts indices or dimensions for the binding; the core checks them. */
 export function indices(values: Iterable<number>): Float64Array {
   return Float64Array.from(values)
-}
-
-function onlyDtypeOf(data: TensorData): Dtype {
-  const [dtype] = dtypesOf(data)
-  if (dtype && !(data instanceof Uint16Array)) return dtype
-  const detail = `dtype must be one of ${dtypesOf(data).join(', ') || 'the known ones'} for a ${data.constructor.name}: it is undefined`
-  throw new FulmarError('INCOMPATIBLE', detail)
 }
 
 function isOf<E extends Dtype>(tensor: Tensor, dtype: E): tensor is Tensor<E> {
