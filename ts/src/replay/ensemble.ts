@@ -6,7 +6,8 @@ import { type BatchIndex, indexJson } from '../tensor/batch-index.js'
 import { dictAround, pathOf, TensorDict, type TensorKey, withRawDict } from '../tensor/tensor-dict.js'
 import { checkpointerJson, replayDisk, type StorageEnsembleCheckpointer } from './checkpointer.js'
 import { buffersOf, type EnsembleParts } from './ensemble-parts.js'
-import { type ReplayBatch, type ReplayBuffer, withRawBuffer } from './replay-buffer.js'
+import { type ReplayBuffer, withRawBuffer } from './replay-buffer.js'
+import type { ReplayBatch } from './replay-buffer-options.js'
 
 /** Options of {@link ReplayBufferEnsemble}. */
 export interface ReplayBufferEnsembleOptions {

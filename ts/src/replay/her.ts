@@ -4,7 +4,8 @@ import { checkGiven, FulmarError, Handle } from '../core/index.js'
 import { type RawHindsight, type RawReplayBatch, raw } from '../native/index.js'
 import { indices, type Tensor, withRawTensor } from '../tensor/tensor.js'
 import { dictAround, pathOf, type TensorDict, type TensorKey, withRawDict } from '../tensor/tensor-dict.js'
-import { ReplayBuffer, type ReplayBufferOptions, withRawBuffer } from './replay-buffer.js'
+import { ReplayBuffer, withRawBuffer } from './replay-buffer.js'
+import type { ReplayBufferOptions } from './replay-buffer-options.js'
 import type { TrajectoryOptions } from './slice-sampler.js'
 
 /** Options of {@link HERReplayBuffer}. */

@@ -1,4 +1,7 @@
 export { BatchMemory } from './batch-memory.js'
+export type { BatchesOptions } from './batches-ahead.js'
+export type { BufferTransform } from './buffer-transform.js'
+export type { ConditionalUpdate, ConditionalUpdateResult } from './conditional-update.js'
 export { DurableStorage, type DurableStorageOptions, type DurableStorageStats } from './durable-storage.js'
 export {
   type EnsembleBatch,
@@ -40,20 +43,15 @@ export {
   traj,
 } from './query.js'
 export { RateLimiter, type RateLimiterOptions, type WaitOptions } from './rate-limiter.js'
-export {
-  type AttachOptions,
-  type BatchesOptions,
-  type BufferKind,
-  type BufferTransform,
-  type ConditionalUpdate,
-  type ConditionalUpdateResult,
-  type ReplayBatch,
-  ReplayBuffer,
-  type ReplayBufferOptions,
-  type ReplayBufferState,
-  type ReplayBufferStats,
-  type ReplayBufferToken,
-} from './replay-buffer.js'
+export { ReplayBuffer } from './replay-buffer.js'
+export type {
+  BufferKind,
+  ReplayBatch,
+  ReplayBufferOptions,
+  ReplayBufferStats,
+} from './replay-buffer-options.js'
+export type { ReplayBufferState } from './replay-buffer-state.js'
+export type { AttachOptions, ReplayBufferToken } from './replay-buffer-token.js'
 export { SampleUnit, Sequence, type SequenceOptions, Transition } from './sample-unit.js'
 export {
   ConsumingSampler,

@@ -1,13 +1,9 @@
 /** Buffers with a prioritised sampler. */
 
 import { PrioritizedSampler, type PrioritizedSamplerOptions } from './prioritized-sampler.js'
-import {
-  type AttachOptions,
-  attachBuffer,
-  ReplayBuffer,
-  type ReplayBufferOptions,
-  type ReplayBufferToken,
-} from './replay-buffer.js'
+import { ReplayBuffer } from './replay-buffer.js'
+import type { ReplayBufferOptions } from './replay-buffer-options.js'
+import { type AttachOptions, attachBuffer, type ReplayBufferToken } from './replay-buffer-token.js'
 import { TensorDictReplayBuffer, type TensorDictReplayBufferOptions } from './tensor-dict-replay-buffer.js'
 
 /** Options of {@link PrioritizedReplayBuffer}. */

@@ -1,22 +1,7 @@
 /** Buffers that keep items and draw batches of them. */
 
-import {
-  call,
-  callAsync,
-  calledBack,
-  checkKnownKeys,
-  describeValue,
-  FulmarError,
-  Handle,
-} from '../core/index.js'
-import {
-  type RawPendingBatch,
-  type RawReplayBatch,
-  type RawReplayBuffer,
-  type RawReplayState,
-  type RawReplayThreads,
-  raw,
-} from '../native/index.js'
+import { call, checkKnownKeys, describeValue, FulmarError, Handle } from '../core/index.js'
+import type { RawReplayBatch, RawReplayBuffer } from '../native/index.js'
 import { type BatchIndex, indexJson } from '../tensor/batch-index.js'
 import { indices, type Tensor, withRawTensor } from '../tensor/tensor.js'
 import {
@@ -24,170 +9,33 @@ import {
   dictAround,
   dictsOf,
   pathOf,
-  TensorDict,
+  type TensorDict,
   type TensorKey,
   withRawDict,
-  withRawDicts,
 } from '../tensor/tensor-dict.js'
 import type { BatchMemory } from './batch-memory.js'
+import { type BatchesOptions, batchesAhead } from './batches-ahead.js'
+import { type BufferTransform, TransformChain } from './buffer-transform.js'
 import { checkpointerJson, replayDisk, type StorageCheckpointerBase } from './checkpointer.js'
-import type { TrajectoryPredicate } from './query.js'
-import { type SampleUnit, unitOptions } from './sample-unit.js'
 import {
-  attachSampler,
-  isSourceSampler,
-  RandomSampler,
-  type Sampler,
-  samplerAnswers,
-  samplerFlags,
-  samplerOptions,
-} from './sampler.js'
-import { samplerAround } from './sampler-around.js'
+  type ConditionalUpdate,
+  type ConditionalUpdateResult,
+  updateIfPresent,
+} from './conditional-update.js'
+import type { TrajectoryPredicate } from './query.js'
+import { rawBufferOf } from './raw-buffer.js'
+import {
+  type BufferKind,
+  REPLAY_BUFFER_KEYS,
+  type ReplayBatch,
+  type ReplayBufferOptions,
+  type ReplayBufferStats,
+} from './replay-buffer-options.js'
+import { type ReplayBufferState, restoreState, stateOf } from './replay-buffer-state.js'
+import { type AttachOptions, attachBuffer, type ReplayBufferToken, tokenOf } from './replay-buffer-token.js'
+import { attachSampler, RandomSampler, type Sampler } from './sampler.js'
 import { type TrajectoryOptions, trajectoriesOf } from './slice-sampler.js'
-import { isSourceStorage, ListStorage, type Storage, storageAround, withRawStorage } from './storage.js'
-import { type Writer, writerAnswers, writerOptions } from './writer.js'
-
-/** Transform of items on write, or of batches on read. */
-export interface BufferTransform {
-  /** Transforms a drawn batch; returning nothing keeps it. Another value than a dictionary is `USER_CODE`. */
-  forward?(batch: TensorDict): TensorDict
-  /** Transforms items before they are written; `undefined` writes none. */
-  inverse?(items: TensorDict): TensorDict | undefined
-  /** Returns items that were held back, at the end of writing; `undefined` for none. */
-  flush?(): TensorDict | undefined
-  /** Forgets what was held back, as the buffer is emptied. */
-  clear?(): void
-}
-
-/** Options of {@link ReplayBuffer}. */
-export interface ReplayBufferOptions {
-  /** Storage of the items. @default `new ListStorage(1000)` */
-  readonly storage?: Storage
-  /** Which rows a batch takes; of this buffer alone. @default `new RandomSampler()` */
-  readonly sampler?: Sampler
-  /** Which rows new items take. @default a ring */
-  readonly writer?: Writer
-  /** Unit that a drawn row expands to. @default the row itself */
-  readonly sampleUnit?: SampleUnit
-  /** Rows of a batch where none are asked for, from 1. @default none */
-  readonly batchSize?: number
-  /**
-   * Number of batches that {@link ReplayBuffer.batches} draws in advance, up to 1024; needs `batchSize`.
-   * @default 0
-   */
-  readonly prefetch?: number
-  /** Fixes all draws. @default 0 */
-  readonly seed?: number
-  /**
-   * Transforms of items and batches; `inverse` in reverse order on write, `forward` in order on read.
-   * @default none
-   */
-  readonly transforms?: readonly BufferTransform[]
-  /** If true, one write may hold more items than the buffer, of which the last stay. @default true */
-  readonly allowOverwrite?: boolean
-}
-
-/** A batch and where it comes from. */
-export interface ReplayBatch {
-  /** The items. */
-  readonly items: TensorDict
-  /** Their rows, counted through time, then lanes. */
-  readonly index: readonly number[]
-  /** Information of sampler and unit about the rows: weights, masks, staleness, `index_generation`. */
-  readonly info: TensorDict
-}
-
-/** Figures of a buffer. */
-export interface ReplayBufferStats {
-  /** Rows that hold an item. */
-  readonly size: number
-  /** Rows there is room for. */
-  readonly capacity: number
-  /** Items, or time steps where there are lanes, ever written. */
-  readonly writeCount: number
-  /** `size / capacity`. */
-  readonly utilization: number
-  /** Batches that are drawn and were not asked for yet. */
-  readonly prefetchQueueSize: number
-}
-
-/** Arguments of {@link ReplayBuffer.updateIfPresent}. */
-export interface ConditionalUpdate {
-  /** The rows. */
-  readonly index: Iterable<number>
-  /** Generation of each row when it was read. */
-  readonly generation: Iterable<number>
-  /** Values to write over the leaves of that name, one element per row. */
-  readonly patch: TensorDict
-  /** Key of the version of an item. @default versions are not compared */
-  readonly versionKey?: TensorKey
-  /** The version of each row of the patch; rows that hold a later one are left. */
-  readonly version?: Iterable<number>
-  /** If true, rows with the same version are skipped too. @default false */
-  readonly requireNewer?: boolean
-}
-
-/** Outcome for each row of a {@link ConditionalUpdate}: written, refused for its version, or stale. */
-export interface ConditionalUpdateResult {
-  readonly updated: readonly boolean[]
-  readonly versionRejected: readonly boolean[] | null
-}
-
-/** All that a buffer keeps to go on as if never stopped. */
-export interface ReplayBufferState {
-  /** The states of sampler, writer and unit: JSON text. */
-  readonly parts: string
-  /** Every item. */
-  readonly items: readonly TensorDict[]
-  /** Batches that were drawn in advance, which come first after a restore. @default none */
-  readonly prefetched?: readonly TensorDict[]
-}
-
-/** Options of {@link ReplayBuffer.batches}. */
-export interface BatchesOptions {
-  /** Ends the iteration with `ABORTED`, between batches; those drawn ahead are left for the next. */
-  readonly signal?: AbortSignal
-}
-
-const OPTIONS = [
-  'storage',
-  'sampler',
-  'writer',
-  'sampleUnit',
-  'batchSize',
-  'prefetch',
-  'seed',
-  'transforms',
-  'allowOverwrite',
-] as const
-
-/** Functions of the core that only some classes of buffers use. */
-export interface BufferKind {
-  readonly writeInfo: boolean
-  readonly priorityKey?: readonly string[]
-  readonly reduction?: string
-}
-
-/** Names a buffer to the threads of its process: post it to a worker. Plain data, and no address. */
-export interface ReplayBufferToken {
-  /** The class to attach with. */
-  readonly kind: string
-  /** Unguessable id of the buffer in the core. */
-  readonly id: string
-  /** Kind of its sampler. */
-  readonly sampler: { readonly kind: string }
-  /** Rows of a batch where none are asked for. @default none */
-  readonly batchSize?: number
-}
-
-/** Options of {@link ReplayBuffer.attach}. */
-export interface AttachOptions {
-  /** Transforms of items and batches of this handle. @default none */
-  readonly transforms?: readonly BufferTransform[]
-}
-
-// What the constructor takes instead of making a buffer.
-const attached = new WeakMap<ReplayBufferOptions, RawReplayBuffer>()
+import { ListStorage, type Storage } from './storage.js'
 
 // The door to the private part, for what stands beside buffers.
 let unwrap: (buffer: ReplayBuffer) => Handle<RawReplayBuffer>
@@ -217,7 +65,7 @@ export class ReplayBuffer {
   /** Kind in the token of the class; `undefined` if threads cannot share it. @internal */
   static readonly kind: string | undefined = 'ReplayBuffer'
   readonly #native: Handle<RawReplayBuffer>
-  readonly #transforms: BufferTransform[]
+  readonly #transforms: TransformChain
   readonly #sampler: Sampler
   readonly #batchSize: number | undefined
   readonly #hasOwnWriter: boolean
@@ -233,41 +81,19 @@ export class ReplayBuffer {
    *   draw from lanes and the storage has some; those of the parts.
    */
   constructor(options: ReplayBufferOptions = {}, kind: BufferKind = { writeInfo: false }) {
-    checkKnownKeys('options', options, OPTIONS)
-    const { storage = new ListStorage(), sampler = new RandomSampler(), writer, sampleUnit } = options
-    const { batchSize, prefetch, seed, transforms = [], allowOverwrite } = options
-    const core = {
-      ...kind,
-      ...samplerFlags(sampler),
-      batchSize,
-      prefetch,
-      seed,
-      allowOverwrite,
-      sampler: samplerOptions(sampler),
-      writer: writer && writerOptions(writer),
-      unit: sampleUnit && unitOptions(sampleUnit),
-    }
-    const mailbox = raw.Mailbox.empty()
-    const [ownSampler, ownWriter] = [samplerAnswers(sampler, mailbox), writerAnswers(writer, mailbox)]
-    const own = { ...ownSampler, ...ownWriter }
-    const answer = calledBack((name: string, numbers: Float64Array) => own[name]?.([...numbers]))
-    const create = () =>
-      attached.get(options) ??
-      withRawStorage(storage, (one) =>
-        ownSampler || ownWriter
-          ? raw.bufferOfParts(one, JSON.stringify(core), mailbox, !!ownSampler, !!ownWriter, answer)
-          : raw.ReplayBuffer.create(one, JSON.stringify(core)),
-      )
-    this.#native = new Handle('ReplayBuffer', create)
+    checkKnownKeys('options', options, REPLAY_BUFFER_KEYS)
+    const { storage = new ListStorage(), sampler = new RandomSampler(), batchSize, transforms = [] } = options
+    const { make, hasOwnWriter } = rawBufferOf(options, { storage, sampler }, kind)
+    this.#native = new Handle('ReplayBuffer', make)
     attachSampler(sampler, {
       parameter: (name) => this.#native.call((buffer) => buffer.parameter(name)),
       setParameter: (name, value) => this.#native.call((buffer) => buffer.setParameter(name, value)),
       ranOut: () => this.#native.call((buffer) => buffer.ranOut()),
     })
-    this.#transforms = [...transforms]
+    this.#transforms = new TransformChain(transforms)
     this.#sampler = sampler
     this.#batchSize = batchSize
-    this.#hasOwnWriter = ownWriter !== undefined
+    this.#hasOwnWriter = hasOwnWriter
     this.storage = storage
   }
 
@@ -292,7 +118,7 @@ export class ReplayBuffer {
    */
   add(item: TensorDict): number {
     checkDict(item)
-    const written = this.#inverted(item)
+    const written = this.#transforms.inverted(item)
     if (!written) return -1
     return this.#native.call((buffer) => withRawDict(written, (dict) => buffer.add(dict)))
   }
@@ -316,11 +142,7 @@ export class ReplayBuffer {
    */
   flush(): number[] {
     const rows: number[] = []
-    for (let place = this.#transforms.length - 1; place >= 0; place--) {
-      const held = this.#transforms[place]?.flush?.()
-      const written = held && this.#inverted(held, place)
-      if (written) rows.push(...this.write(written, true))
-    }
+    for (const items of this.#transforms.flushed()) rows.push(...this.write(items, true))
     return rows
   }
 
@@ -409,39 +231,23 @@ export class ReplayBuffer {
   batches<T>(
     options: BatchesOptions & { readonly collate: (batch: TensorDict) => T },
   ): AsyncGenerator<T, void, undefined>
-  async *batches<T>(
+  batches<T>(
     options: BatchesOptions & { readonly collate?: (batch: TensorDict) => T } = {},
   ): AsyncGenerator<T | TensorDict, void, undefined> {
-    checkKnownKeys('options', options, ['signal', 'collate'])
-    const { signal, collate } = options
-    let isLast = false
-    while (!isLast) {
-      if (signal?.aborted) {
-        throw new FulmarError('ABORTED', 'signal must not fire during the iteration: got an abort', {
-          cause: signal.reason,
-        })
-      }
-      const pending = this.#native.call((buffer) => buffer.nextBatch())
-      try {
-        await this.#copied(pending)
-        isLast = pending.isLast()
-        const { items } = this.#transformed(call(() => pending.batch()))
-        yield collate ? collate(items) : items
-      } finally {
-        pending.free()
-      }
-    }
+    return batchesAhead(this.#native, this.storage, (batch) => this.#transformed(batch).items, options)
   }
 
   /** The items at an index of rows, after the transforms; in a storage of lanes `[lanes.., time]`. */
   at(...index: BatchIndex[]): TensorDict {
-    return this.#forward(dictAround(() => this.#native.call((buffer) => buffer.at(indexJson(index)))))
+    return this.#transforms.forward(
+      dictAround(() => this.#native.call((buffer) => buffer.at(indexJson(index)))),
+    )
   }
 
   /** Writes over the items at an index, in place; new leaves are zero elsewhere. @throws {FulmarError} As {@link TensorDict.setAt}. */
   setAt(index: readonly BatchIndex[], items: TensorDict): void {
     checkDict(items)
-    const written = this.#inverted(items)
+    const written = this.#transforms.inverted(items)
     if (!written) return
     this.#native.call((buffer) => withRawDict(written, (dict) => buffer.setAt(indexJson(index), dict)))
   }
@@ -488,24 +294,7 @@ export class ReplayBuffer {
    *   has changed.
    */
   updateIfPresent(update: ConditionalUpdate): ConditionalUpdateResult {
-    const known = ['index', 'generation', 'patch', 'versionKey', 'version', 'requireNewer']
-    checkKnownKeys('update', update, known)
-    const { index, generation, patch, versionKey = [], version = [], requireNewer = false } = update
-    if ((update.versionKey === undefined) !== (update.version === undefined)) {
-      const missing = update.version === undefined ? 'version' : 'versionKey'
-      throw new FulmarError(
-        'INCOMPATIBLE',
-        `versionKey and version must be given together: ${missing} is missing`,
-      )
-    }
-    const path = pathOf(versionKey)
-    const [rows, generations, versions] = [indices(index), indices(generation), indices(version)]
-    const answer = this.#native.call((buffer) =>
-      withRawDict(patch, (dict) =>
-        buffer.updateIfPresent(rows, generations, dict, path, versions, requireNewer),
-      ),
-    )
-    return JSON.parse(answer) as ConditionalUpdateResult
+    return updateIfPresent(this.#native, update)
   }
 
   /**
@@ -541,24 +330,7 @@ export class ReplayBuffer {
     transform: BufferTransform | ((batch: TensorDict) => TensorDict),
     options: { invert?: boolean } = {},
   ): this {
-    checkKnownKeys('options', options, ['invert'])
-    if (!Number.isInteger(place) || place < 0 || place > this.#transforms.length) {
-      throw new FulmarError(
-        'OUT_OF_RANGE',
-        `place must be an integer in 0..${this.#transforms.length}: got ${place}`,
-      )
-    }
-    if (
-      (typeof transform !== 'object' && typeof transform !== 'function') ||
-      transform === null ||
-      Array.isArray(transform)
-    ) {
-      const detail = `transform must be a function or an object with forward: got ${describeValue(transform)}`
-      throw new FulmarError('MALFORMED', detail)
-    }
-    const given: BufferTransform = typeof transform === 'function' ? { forward: transform } : transform
-    const inverse = given.forward?.bind(given)
-    this.#transforms.splice(place, 0, options.invert && inverse ? { inverse } : given)
+    this.#transforms.insert(place, transform, options)
     return this
   }
 
@@ -566,19 +338,12 @@ export class ReplayBuffer {
   clear(options: { keepWriteCount?: boolean } = {}): void {
     checkKnownKeys('options', options, ['keepWriteCount'])
     this.#native.call((buffer) => buffer.clear(options.keepWriteCount ?? false))
-    for (const transform of this.#transforms) transform.clear?.()
+    this.#transforms.clear()
   }
 
   /** All that must be kept to go on as if never stopped; transforms and what they hold are the caller's. */
   stateDict(): ReplayBufferState {
-    const state = this.#native.call((buffer) => buffer.state())
-    try {
-      const prefetched = dictsOf(call(() => state.ahead()))
-      const whole = { parts: call(() => state.parts()), items: dictsOf(call(() => state.items())) }
-      return prefetched.length > 0 ? { ...whole, prefetched } : whole
-    } finally {
-      state.free()
-    }
+    return stateOf(this.#native)
   }
 
   /**
@@ -587,16 +352,7 @@ export class ReplayBuffer {
    * capacity. After an error nothing has changed.
    */
   loadStateDict(state: ReplayBufferState): void {
-    checkKnownKeys('state', state, ['parts', 'items', 'prefetched'])
-    const { parts, items, prefetched = [] } = state
-    const whole: RawReplayState = withRawDicts(items, (all) =>
-      withRawDicts(prefetched, (ahead) => raw.ReplayState.of(parts, all, ahead)),
-    )
-    try {
-      this.#native.call((buffer) => buffer.restore(whole))
-    } finally {
-      whole.free()
-    }
+    restoreState(this.#native, state)
   }
 
   /**
@@ -643,20 +399,14 @@ export class ReplayBuffer {
    * ```
    */
   share(): ReplayBufferToken {
-    const { shareReplayBuffer } = threads()
-    const { kind } = this.constructor as typeof ReplayBuffer
-    const own = isSourceStorage(this.storage)
-      ? 'its storage'
-      : isSourceSampler(this.#sampler)
-        ? 'its sampler'
-        : this.#hasOwnWriter && 'its writer'
-    if (own || !kind) {
-      const got = own || `${this.constructor.name}, which keeps something`
-      throw new FulmarError('INCOMPATIBLE', `a shared buffer must keep nothing in JavaScript: got ${got}`)
+    const sampler = this.#sampler
+    const parts = {
+      storage: this.storage,
+      sampler,
+      hasOwnWriter: this.#hasOwnWriter,
+      batchSize: this.#batchSize,
     }
-    const id = this.#native.call((buffer) => shareReplayBuffer(buffer, crypto.randomUUID()))
-    const batchSize = this.#batchSize !== undefined && { batchSize: this.#batchSize }
-    return { kind, id, sampler: samplerOptions(this.#sampler) as { kind: string }, ...batchSize }
+    return tokenOf(this.#native, this.constructor as typeof ReplayBuffer, parts)
   }
 
   /**
@@ -676,7 +426,7 @@ export class ReplayBuffer {
   /** Writes what transforms make of items. @internal */
   protected writeThrough(items: TensorDict, prioritized: boolean): number[] {
     checkDict(items)
-    const written = this.#inverted(items)
+    const written = this.#transforms.inverted(items)
     return written ? this.write(written, prioritized) : []
   }
 
@@ -700,73 +450,11 @@ export class ReplayBuffer {
       this.drawn(batch)
       const items = dictAround(() => call(() => batch.items()))
       const info = dictAround(() => call(() => batch.info()))
-      return { items: this.#forward(items), index: [...call(() => batch.rows())], info }
+      return { items: this.#transforms.forward(items), index: [...call(() => batch.rows())], info }
     } finally {
       batch.free()
     }
   }
-
-  #forward(batch: TensorDict): TensorDict {
-    return this.#transforms.reduce((items, transform, place) => {
-      return checkedItems(transform.forward?.(items) ?? items, 'forward', place)
-    }, batch)
-  }
-
-  /** Has the batch copied, and those drawn ahead, by threads that have nothing else to do where there are some. */
-  async #copied(pending: RawPendingBatch): Promise<void> {
-    const { copyAhead, copyBatch } = raw
-    if (!copyAhead || !copyBatch || isSourceStorage(this.storage)) return
-    // The caller of a batch gets the error.
-    void this.#native.callAsync((buffer) => copyAhead(buffer)).catch(() => {})
-    if (!call(() => pending.isReady())) await callAsync(() => copyBatch(pending))
-  }
-
-  /** Applies the first `count` transforms to written items; all of them by default. */
-  #inverted(items: TensorDict, count = this.#transforms.length): TensorDict | undefined {
-    let written: TensorDict | undefined = items
-    for (let place = count - 1; place >= 0; place--) {
-      const transform = this.#transforms[place]
-      if (!written || !transform?.inverse) continue
-      written = transform.inverse(written)
-      if (written !== undefined) checkedItems(written, 'inverse', place)
-    }
-    return written
-  }
-}
-
-/** Checks the result of a transform. @throws {FulmarError} `USER_CODE` if it is not a dictionary. */
-function checkedItems(given: TensorDict, method: string, place: number): TensorDict {
-  if (given instanceof TensorDict) return given
-  const detail = `what ${method} of transform ${place} gives must be a TensorDict: got ${describeValue(given)}`
-  throw new FulmarError('USER_CODE', detail)
-}
-
-/** A handle of the class to the buffer of a token. */
-export function attachBuffer<B extends ReplayBuffer>(
-  buffers: { readonly prototype: B; readonly kind: string | undefined },
-  token: ReplayBufferToken,
-  options: AttachOptions,
-): B {
-  checkKnownKeys('options', options, ['transforms'])
-  checkKnownKeys('token', token, ['kind', 'id', 'sampler', 'batchSize'])
-  const { attachReplayBuffer } = threads()
-  const { kind, id, sampler, ...rest } = token
-  if (kind !== buffers.kind) {
-    throw new FulmarError('INCOMPATIBLE', `token must be of a ${buffers.kind}: got that of a ${kind}`)
-  }
-  const native = call(() => attachReplayBuffer(String(id)))
-  const storage = storageAround(() => native.storage())
-  const given = { ...rest, ...options, storage, sampler: samplerAround(sampler) }
-  attached.set(given, native)
-  // Its own constructor would make a buffer; it adds nothing else.
-  return Reflect.construct(ReplayBuffer, [given], Object(buffers)) as B
-}
-
-/** Returns the functions that only the addon has. @throws {FulmarError} `UNAVAILABLE` in WebAssembly. */
-function threads(): Pick<RawReplayThreads, 'shareReplayBuffer' | 'attachReplayBuffer'> {
-  const { shareReplayBuffer, attachReplayBuffer } = raw
-  if (shareReplayBuffer && attachReplayBuffer) return { shareReplayBuffer, attachReplayBuffer }
-  throw new FulmarError('UNAVAILABLE', 'buffers must be shared between threads natively: got WebAssembly')
 }
 
 /** Calls `body` with the raw buffer. */

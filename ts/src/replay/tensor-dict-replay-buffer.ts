@@ -2,13 +2,9 @@
 
 import { checkKnownKeys } from '../core/index.js'
 import { pathOf, type TensorDict, type TensorKey, withRawDict } from '../tensor/tensor-dict.js'
-import {
-  type AttachOptions,
-  attachBuffer,
-  ReplayBuffer,
-  type ReplayBufferOptions,
-  type ReplayBufferToken,
-} from './replay-buffer.js'
+import { ReplayBuffer } from './replay-buffer.js'
+import type { ReplayBufferOptions } from './replay-buffer-options.js'
+import { type AttachOptions, attachBuffer, type ReplayBufferToken } from './replay-buffer-token.js'
 
 /** Options of {@link TensorDictReplayBuffer}. */
 export interface TensorDictReplayBufferOptions extends ReplayBufferOptions {
