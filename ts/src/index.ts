@@ -19,14 +19,7 @@ export { generatedDataset, listDataset } from './data/index.js'
 export { lastCompletionText, type MessageEnv, messagesOf, type Task } from './env/index.js'
 export { AdamW, Decoder, Engine, generate } from './model/index.js'
 export { DPOLoss, GRPOLoss, groupAdvantage, SFTLoss } from './objective/index.js'
-export {
-  AsyncVLLM,
-  type Completion,
-  DecoderPolicy,
-  fetchClient,
-  type Policy,
-  WorkerPolicy,
-} from './policy/index.js'
+export { type Completion, DecoderPolicy, type Policy, WorkerPolicy } from './policy/index.js'
 export { PrioritizedReplayBuffer, ReplayBuffer, TensorDictReplayBuffer } from './replay/index.js'
 export { type Evaluation, Rollouter, Rubric } from './rollout/index.js'
 export {
@@ -66,3 +59,4 @@ export {
   type SftStep,
   sft,
 } from './train/index.js'
+export { AsyncVLLM, fetchClient } from './vllm/index.js'

@@ -1,14 +1,5 @@
 /** Policies that sample tokens. */
 
-export {
-  type FetchLike,
-  fetchClient,
-  type HttpClient,
-  type HttpRequest,
-  type HttpResponse,
-  type HttpStream,
-} from '../native/http-client.js'
-export { AsyncVLLM, type AsyncVLLMOptions } from './async-vllm.js'
 export { DecoderPolicy, type DecoderPolicyOptions } from './decoder.js'
 export { OnnxPolicy, type OnnxPolicyOptions } from './onnx-policy.js'
 export {
@@ -24,13 +15,9 @@ export {
 } from './policy.js'
 export type { BatchingState } from './request-batcher.js'
 export type { RequestRule } from './request-rule.js'
-export { type Reservation, Router, type RouterOptions, type RoutingContext } from './router.js'
 export type { WorkerCall, WorkerMessage, WorkerReply } from './serve-policy.js'
 export type { WorkerThread } from './thread-policy.js'
 export { type DistributionPolicy, type DistributionRequest, TokenDistribution } from './token-distribution.js'
 export type { CompletionPart, StreamingPolicy, TokenStream } from './token-stream.js'
-export type { LogProbsMode, ServedModel } from './vllm-protocol.js'
-export type { ServerStats } from './vllm-servers.js'
-export type { WeightPhase, WeightUpdate, WeightUpdateResult } from './vllm-weights.js'
 export type { WeightContext, WeightReceiver } from './weight-receiver.js'
 export { WorkerPolicy, type WorkerPolicyOptions } from './worker-policy.js'

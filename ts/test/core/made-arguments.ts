@@ -4,7 +4,7 @@ import { createRenderer } from '../../src/chat/index.js'
 import { ParkingPolicy } from '../../src/collect/index.js'
 import { Decoder, Engine } from '../../src/model/index.js'
 import { fetchClient } from '../../src/native/index.js'
-import { AsyncVLLM, DecoderPolicy } from '../../src/policy/index.js'
+import { DecoderPolicy } from '../../src/policy/index.js'
 import { LazyTensorStorage, RateLimiter, ReplayBuffer } from '../../src/replay/index.js'
 import { Rollouter, TokenEnv } from '../../src/rollout/index.js'
 import { sumDigits } from '../../src/task/index.js'
@@ -20,6 +20,7 @@ import {
   Text,
   Tokens,
 } from '../../src/torchrl/index.js'
+import { AsyncVLLM } from '../../src/vllm/index.js'
 import { TINY } from '../model/tiny.js'
 
 const world = new Map<string, unknown>()

@@ -1,7 +1,7 @@
 /** The wrapper of vLLM servers. */
 
-import type { AsyncVLLM } from '../../policy/async-vllm.js'
-import { logitBiasOf } from '../../policy/vllm-protocol.js'
+import type { AsyncVLLM } from '../../vllm/async-vllm.js'
+import { logitBiasOf } from '../../vllm/vllm-protocol.js'
 import { LLMWrapperBase } from './llm-wrapper.js'
 import type { LLMWrapperOptions } from './wrapper-options.js'
 

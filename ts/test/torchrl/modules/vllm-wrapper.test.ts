@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { AsyncVLLM } from '../../../src/policy/index.js'
 import { Ragged, Tensor, TensorDict } from '../../../src/tensor/index.js'
 import { ScriptedPolicy } from '../../../src/testing/index.js'
 import { LLMWrapperBase, vLLMWrapper } from '../../../src/torchrl/index.js'
-import { FakeVllm } from '../../policy/fake-vllm.js'
+import { AsyncVLLM } from '../../../src/vllm/index.js'
+import { FakeVllm } from '../../vllm/fake-vllm.js'
 
 const prompts = () => {
   const prompt = Ragged.fromRows([Tensor.from([1, 2, 3]), Tensor.from([4])])

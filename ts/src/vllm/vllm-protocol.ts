@@ -1,8 +1,8 @@
 /** Requests to a vLLM server and its answers, which are all validated. */
 
 import { describeValue, FulmarError } from '../core/index.js'
-import type { Completion, GenerateRequest, ScoreRequest } from './policy.js'
-import { givenRules, type RequestRule } from './request-rule.js'
+import type { Completion, GenerateRequest, ScoreRequest } from '../policy/policy.js'
+import { givenRules, type RequestRule } from '../policy/request-rule.js'
 
 /** Kind of log-probs of a server: of the unmodified model, or of the sampling distribution. */
 export type LogProbsMode = 'raw' | 'processed'

@@ -7,12 +7,12 @@ import {
   readEnd,
   readObject,
   readScores,
-} from '../../src/policy/vllm-protocol.js'
+} from '../../src/vllm/vllm-protocol.js'
 
 const served = { model: 'm', vocabSize: 10, logProbsMode: 'raw' as const }
 const request = { requestId: 'r', promptIds: Uint32Array.of(1, 2), maxTokens: 2, seed: 0, stopIds: [] }
 
-/** An answer of two tokens, the first of which has this log-prob, written as it stands. */
+/** A reply of two tokens, the first of which has this log-prob, as the exact text of its JSON. */
 const answer = (logProb: string) =>
   `{"id":"cmpl-w","choices":[{"token_ids":[3,4],"prompt_token_ids":[1,2],"finish_reason":"length",
     "stop_reason":null,"logprobs":{"token_logprobs":[${logProb},-0.5]}}]}`

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { Router, type RouterOptions } from '../../src/policy/index.js'
-import { ROUTER_TARGETS_MAX } from '../../src/policy/router.js'
+import { Router, type RouterOptions } from '../../src/vllm/index.js'
+import { ROUTER_TARGETS_MAX } from '../../src/vllm/router.js'
 
 const targets = (router: Router, count: number, context = {}) =>
   Array.from({ length: count }, () => router.reserve(context)?.target)

@@ -1,8 +1,8 @@
 /** Streamed completion of a vLLM server: server-sent events, validated like a complete answer. */
 
 import { FulmarError } from '../core/index.js'
-import type { GenerateRequest } from './policy.js'
-import type { CompletionPart } from './token-stream.js'
+import type { GenerateRequest } from '../policy/policy.js'
+import type { CompletionPart } from '../policy/token-stream.js'
 import {
   bothKinds,
   checkEcho,

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { AsyncVLLM, type AsyncVLLMOptions, type GenerateRequest } from '../../src/policy/index.js'
+import type { GenerateRequest } from '../../src/policy/index.js'
 import { checkPolicy, checkWeightReceiver } from '../../src/testing/index.js'
+import { AsyncVLLM, type AsyncVLLMOptions } from '../../src/vllm/index.js'
 import { connect, serve } from './connect-vllm.js'
 import { FAULTS, type Fault, letterOf } from './fake-vllm.js'
 import { TurningClock } from './turning-clock.js'

@@ -1,8 +1,8 @@
 /** First requests to a server: its model and its features. */
 
 import { FulmarError } from '../core/index.js'
+import type { GenerateRequest } from '../policy/policy.js'
 import type { AsyncVLLMOptions } from './async-vllm.js'
-import type { GenerateRequest } from './policy.js'
 import {
   completionBody,
   type LogProbsMode,

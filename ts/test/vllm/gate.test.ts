@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { GATE_QUEUE_LENGTH_MAX, Gate } from '../../src/policy/gate.js'
+import { GATE_QUEUE_LENGTH_MAX, Gate } from '../../src/vllm/gate.js'
 
 /** Records the requests that entered. */
 function enter(gate: Gate, name: string, inside: string[]) {

@@ -1,7 +1,7 @@
 /** Fake vLLM servers and policies over them, closed after each test. */
 
 import { afterEach } from 'vitest'
-import { AsyncVLLM, type AsyncVLLMOptions } from '../../src/policy/index.js'
+import { AsyncVLLM, type AsyncVLLMOptions } from '../../src/vllm/index.js'
 import { FakeVllm, type FakeVllmOptions } from './fake-vllm.js'
 import { TurningClock } from './turning-clock.js'
 

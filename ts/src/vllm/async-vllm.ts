@@ -2,7 +2,6 @@
 
 import { checkGiven, checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
 import { defaultHttpClient, type HttpClient } from '../native/index.js'
-import { type Clock, systemClock } from '../telemetry/index.js'
 import {
   type Completion,
   checkGenerateRequest,
@@ -11,9 +10,16 @@ import {
   type PolicyCapabilities,
   type ScoreRequest,
   type TokenScores,
-} from './policy.js'
+} from '../policy/policy.js'
+import {
+  type CompletionPart,
+  type StreamingPolicy,
+  type TokenStream,
+  tokenStream,
+} from '../policy/token-stream.js'
+import type { WeightContext, WeightReceiver } from '../policy/weight-receiver.js'
+import { type Clock, systemClock } from '../telemetry/index.js'
 import type { Router, RouterOptions } from './router.js'
-import { type CompletionPart, type StreamingPolicy, type TokenStream, tokenStream } from './token-stream.js'
 import { Adapters, type InUse, type NamedModel } from './vllm-adapters.js'
 import { probeServer } from './vllm-probe.js'
 import {
@@ -27,7 +33,6 @@ import {
 import { type ServerAnswer, type ServerRequest, type ServerStats, Servers } from './vllm-servers.js'
 import { CompletionReader } from './vllm-stream.js'
 import { updateServers, type WeightUpdate, type WeightUpdateResult } from './vllm-weights.js'
-import type { WeightContext, WeightReceiver } from './weight-receiver.js'
 
 /** Options of {@link AsyncVLLM.connect}. */
 export interface AsyncVLLMOptions {

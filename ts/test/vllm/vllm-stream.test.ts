@@ -1,7 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import type { AsyncVLLM, GenerateRequest } from '../../src/policy/index.js'
-import { EVENT_CHARS_MAX, EventReader } from '../../src/policy/vllm-stream.js'
+import type { GenerateRequest } from '../../src/policy/index.js'
+import type { AsyncVLLM } from '../../src/vllm/index.js'
+import { EVENT_CHARS_MAX, EventReader } from '../../src/vllm/vllm-stream.js'
 import { connect, serve } from './connect-vllm.js'
 import { type Fault, STREAM_FAULTS } from './fake-vllm.js'
 
