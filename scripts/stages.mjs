@@ -28,7 +28,7 @@ function missing(reason) {
     : outcome(0, 0, 1, `SKIPPED: ${reason}`)
 }
 
-/** A tool that runs if it is installed, as in the workflow of the forge: compiling it takes too long for a test. */
+/** A tool that runs if it is installed; compiling it takes too long for a test. */
 async function optional(tool, args) {
   const { code } = await run(tool, ['--version'])
   if (code === 127)

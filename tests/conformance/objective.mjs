@@ -33,7 +33,7 @@ import {
 import { attempt, bits, camel, decided, farther, flat, number, offsetsIn, singles } from './loss-rows.mjs'
 
 const RAGGED = 'rewards of sequences of unequal length are computed'
-const LAST_VALUE = 'steps that do not end go on with the value of what follows'
+const LAST_VALUE = 'steps that do not end continue with the value of what follows'
 
 const KINDS = {
   mc_advantage: mcAdvantage,
@@ -640,7 +640,7 @@ function processedDifference(logits, probabilities) {
   return at < 0 ? undefined : `logit ${at} lies ${shown[at]} from the largest, and ${gaps[at]} here`
 }
 
-/** Which of the original's processors a configuration asks for, in its order. */
+/** The original's processors of a configuration, in its order. */
 function processorsDiffer(
   { processors },
   { temperature = 1, top_p: topP = 1, min_p: minP, repetition_penalty: repetition = 1, ...more },

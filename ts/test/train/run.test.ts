@@ -188,7 +188,7 @@ describe('runTraining', () => {
     expect(await readdir(config.runDir)).not.toContain('checkpoint')
   })
 
-  it('refuses to go on from a checkpoint of another architecture', async () => {
+  it('refuses to continue from a checkpoint of another architecture', async () => {
     const config = await makeConfig({
       sft: { steps: 2, batchSize: 2 },
       grpo: { steps: 1, promptsPerStep: 1, maxTokens: 4 },
