@@ -79,10 +79,11 @@ export interface LoraConfig {
    */
   readonly use_rslora?: boolean
   /**
-   * Projections: `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj`, `down_proj`.
+   * A list of the projections `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj`, `down_proj`; a regular
+   * expression of whole names; or `'all-linear'`.
    * @default `['q_proj', 'v_proj']`
    */
-  readonly target_modules?: readonly string[]
+  readonly target_modules?: readonly string[] | string
   /** Everything else that an `adapter_config.json` may hold. */
   readonly [key: string]: unknown
 }

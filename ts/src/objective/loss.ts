@@ -49,8 +49,11 @@ export type ObjectiveResult = Omit<LossResult, 'metrics' | 'denominators'> &
  * ```
  */
 export interface Objective<Batch> {
-  /** Computes value and gradient over `batch`, whose arrays it must not keep or change. */
-  forward(batch: Batch): ObjectiveResult
+  /**
+   * Computes value and gradient over `batch`, whose arrays it must not keep or change. A property and no method, so that
+   * the compiler refuses a loss that reads more columns than `Batch` has.
+   */
+  readonly forward: (batch: Batch) => ObjectiveResult
 }
 
 /**

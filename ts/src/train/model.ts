@@ -105,12 +105,12 @@ export interface ChatOptions {
 /** Options of {@link Model.save}. */
 export interface SaveModelOptions {
   /**
-   * Form of an adapter: `beside` writes PEFT's files next to its base weights, `merged` adds it to the
+   * Form of an adapter: `separate` writes PEFT's files next to its base weights, `merged` adds it to the
    * weights first (the model then has no adapter, and its optimizer cannot continue), `alone` writes only the
    * adapter.
-   * @default 'beside'
+   * @default 'separate'
    */
-  readonly adapter?: 'beside' | 'merged' | 'alone'
+  readonly adapter?: 'separate' | 'merged' | 'alone'
 }
 
 /** Default maximum number of tokens of an answer. */
@@ -175,7 +175,7 @@ export class Model {
    *
    * const model = createModel({ seed: 1 })
    * const { role, content } = await model.chat('Hello', { maxTokens: 4 })
-   * assert.equal(role, 'assistant') // untrained, it says nothing of sense
+   * assert.equal(role, 'assistant') // untrained, its answer makes no sense
    * assert.equal(typeof content, 'string')
    * ```
    */
@@ -241,10 +241,10 @@ export class Model {
    */
   async save(folder: string, options: SaveModelOptions = {}): Promise<void> {
     checkKnownKeys('options', options, ['adapter'])
-    const { adapter = 'beside' } = options
+    const { adapter = 'separate' } = options
     if (adapter === 'alone') return await this.decoder.saveAdapter(folder)
-    if (adapter !== 'beside' && adapter !== 'merged') {
-      const detail = `options.adapter must be 'beside', 'merged' or 'alone': got ${describeValue(adapter)}`
+    if (adapter !== 'separate' && adapter !== 'merged') {
+      const detail = `options.adapter must be 'separate', 'merged' or 'alone': got ${describeValue(adapter)}`
       throw new FulmarError('UNKNOWN_NAME', detail)
     }
     if (adapter === 'merged' && this.decoder.hasAdapter) await this.decoder.mergeLora()
@@ -291,7 +291,7 @@ export async function loadModel(path: string, options: LoadModelOptions = {}): P
  * Creates a model with random weights and a token for each character, for experiments: no download, no file.
  * Missing keys of `shape` come from {@link TINY_DECODER}.
  *
- * @throws {FulmarError} Those of `Decoder.fromSeed` and `createRenderer`.
+ * @throws {FulmarError} The errors of `Decoder.fromSeed` and `createRenderer`.
  *
  * @example
  * ```ts
@@ -412,6 +412,6 @@ export function loraConfig(options: AdapterOptions): LoraConfig {
   return {
     ...(r !== undefined && { r }),
     ...(lora_alpha !== undefined && { lora_alpha }),
-    ...(target_modules !== undefined && { target_modules: target_modules as readonly string[] }),
+    ...(target_modules !== undefined && { target_modules }),
   }
 }

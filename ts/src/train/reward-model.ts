@@ -33,9 +33,9 @@ import {
 /** A loss of the rewards of pairs: `BradleyTerryLoss`, or one of your own. */
 export interface RewardObjective {
   /** Returns the loss of a batch and its gradients by the rewards. */
-  forward(
+  readonly forward: (
     pairs: RewardPairs,
-  ): Pick<RewardLossResult, 'loss' | 'gradChosen' | 'gradRejected'> & Partial<RewardLossResult>
+  ) => Pick<RewardLossResult, 'loss' | 'gradChosen' | 'gradRejected'> & Partial<RewardLossResult>
 }
 
 /** Options of {@link rewardModel}. */
