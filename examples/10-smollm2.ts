@@ -60,7 +60,7 @@ const SYSTEM: Message = {
 
 await chat('What is the capital of France?')
 
-// What is learnt. Every fifth topic is held out.
+// The topics. Every fifth one is held out.
 const topics = topicList()
 const heldOut = topics.filter((_, at) => at % 5 === 0)
 const trained = topics.filter((_, at) => at % 5 !== 0)

@@ -1,7 +1,7 @@
 /**
  * A run that is killed loses nothing. Trains as a configuration says; trains so again, kills that process with SIGKILL
  * while it is at work, and resumes it; then compares both run logs line by line, but for times, the sampled rollouts, and the
- * weights bit for bit. Leaves with status 1 if anything differs, or if nothing was learnt that could differ.
+ * weights bit for bit. Leaves with status 1 if anything differs, or if training changed no weight.
  *
  *     node scripts/smollm2.mjs
  *     npm run build && node scripts/examples.mjs native      # compiles the examples

@@ -88,7 +88,7 @@ function row(figure) {
   return [...measured, goalText(goal), verdict]
 }
 
-/** Which way a ratio counts is said by its goal. */
+/** Returns the goal as text; a goal with `atLeast` compares the rival to ours, one with `atMost` ours to the rival. */
 function goalText(goal) {
   if (!goal) return ''
   return 'atLeast' in goal ? `rival / ours >= ${goal.atLeast}` : `ours / rival <= ${goal.atMost}`

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 
 export const root = fileURLToPath(new URL('..', import.meta.url))
 
-/** A command that must not go on; its message is a sentence for the user. */
+/** A command that must not continue; its message is a sentence for the user. */
 export class Refusal extends Error {}
 
 /**

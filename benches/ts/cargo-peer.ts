@@ -1,4 +1,4 @@
-/** Programs in Rust beside the bench, built before they start. */
+/** Rust programs that a bench starts, built before. */
 
 import { spawnSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'

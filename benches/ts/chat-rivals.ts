@@ -132,7 +132,7 @@ export class Peers {
     return !('skipped' in this.#peers[name])
   }
 
-  /** Why the peer of a request is not run. */
+  /** Reason that the peer of a request is not run. */
   skipped(request: string): Skipped {
     const peer = this.#peers[peerOf(request)]
     return peer && 'skipped' in peer ? peer : { skipped: '--no-rival' }

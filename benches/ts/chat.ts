@@ -1,5 +1,5 @@
 /**
- * Chats to text, ids and masks: 1,000 conversations of 4 to 40 messages, a third with tools, 7.5 MB, seeded. Ours beside
+ * Chats to text, ids and masks: 1,000 conversations of 4 to 40 messages, a third with tools, 7.5 MB, seeded. Compared with
  * minijinja and the crate tokenizers in Rust, npm's packages on Node, transformers in Python; goals 1, 2, 3 and 17.
  */
 
@@ -236,7 +236,7 @@ function nodeContestants(
       for (const text of texts) await node.encodeAsync(text)
       return { value: performance.now() - start }
     },
-    // Minutes for the whole corpus: a twentieth of it, and the figure says so.
+    // The whole corpus would take minutes, so this measures a twentieth of it; the figure names that share.
     hfTokenizers: () => time(() => each(sliceOf(texts), node.encode)),
   }
 }
@@ -258,7 +258,7 @@ function writeInputs() {
   return { plain, tokenizer: readFileSync(join(folder, 'tokenizer.json'), 'utf8') }
 }
 
-/** Refuses to go on where two sides disagree about a single byte. */
+/** Throws if two sides disagree about a single byte. */
 async function compare(ours: OursInNode, peers: Peers, node: NodeRivals | Skipped, texts: readonly string[]) {
   const checks: string[] = []
   const same = (what: string, wanted: unknown, got: unknown) => {

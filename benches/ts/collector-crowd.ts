@@ -108,7 +108,7 @@ export async function askCrowd(peer: Peer, crowd: Crowd): Promise<Sample> {
   return { value: usPerTurn(ms, crowd), rivalCpuMs: cpuMs }
 }
 
-/** Refuses to go on unless both sides' rollouts hold the same tokens; says how many. */
+/** Returns the number of tokens of both sides' rollouts. Throws if they differ. */
 export async function compareIds(name: string, peer: Peer, crowd: Crowd): Promise<string> {
   using group = await rollouterOf(crowd).runGroup({ sample: 0, groupId: 0 })
   const last = group.rollouts.at(-1)?.turns.at(-1)

@@ -1,7 +1,7 @@
 /**
- * Steps of GRPO from prompts to new weights, ours beside TRL's GRPOTrainer.
+ * Steps of GRPO from prompts to new weights, compared with TRL's GRPOTrainer.
  *
- * Ours is the recipe `grpo` as it stands: renderer, rollouter, ledger, reward, advantages, forward, loss, backward,
+ * Ours is the recipe `grpo` unchanged: renderer, rollouter, ledger, reward, advantages, forward, loss, backward,
  * AdamW. A renderer without stop ids keeps every rollout at its full length. TRL gets the same prompts as ids, the same
  * weights, the same reward, the same loss (no KL, group-normalised advantages, mean over tokens) and learning rate.
  */
@@ -60,7 +60,7 @@ export interface GrpoCase {
 
 const THREADS = 2
 const MAX_GRAD_NORM = 1
-/** The widest that two correct f32 forward passes may lie apart, in nats. */
+/** The largest difference of two correct f32 forward passes, in nats. */
 const LOG_PROB_TOLERANCE = 1e-3
 const NAMES = { tuned: 'TRL tuned', shipped: 'TRL as shipped' } as const
 

@@ -68,7 +68,7 @@ export function hand(report: Report): void {
   else console.log(JSON.stringify(report, null, 2))
 }
 
-/** One sample, and the processor time of a process beside ours that took it. */
+/** One sample, and the processor time that another process took for it. */
 export interface Sample {
   /** In the unit of the figure. */
   readonly value: number
@@ -85,7 +85,7 @@ export interface Taken {
 /** The samples of {@link alternate}. */
 export interface Rounds<Name extends string> {
   readonly of: (name: Name) => Taken
-  /** Which rounds were kept, counted from 0 with the warm-up. */
+  /** Rounds that were kept, counted from 0 with the warm-up. */
   readonly kept: readonly number[]
   /** A sentence on how much of the machine other programs took meanwhile. */
   readonly disturbance: string
@@ -159,7 +159,7 @@ function busyCpuMs(): number {
   return cpus().reduce((sum, { times: { user, nice, sys, irq } }) => sum + user + nice + sys + irq, 0)
 }
 
-/** The value below which a share `q` of the samples lies, between neighbours by line. */
+/** Returns the `q`-quantile of the samples, interpolated linearly between neighbours. */
 export function quantile(samples: readonly number[], q: number): number {
   const sorted = [...samples].sort((a, b) => a - b)
   const place = q * (sorted.length - 1)

@@ -1,5 +1,5 @@
 /**
- * Log-probs with their gradients, value estimates, group advantages and draws, in Rust and from Node, beside PyTorch, TorchRL, TRL and
+ * Log-probs with their gradients, value estimates, group advantages and draws, in Rust and from Node, compared with PyTorch, TorchRL, TRL and
  * transformers. Goals 10, 11, 12 and 14.
  */
 

@@ -1,4 +1,4 @@
-/** A plan for 200,000 sequences in rows of 4,096 tokens, beside TRL's best fit decreasing; goal 13. */
+/** A plan for 200,000 sequences in rows of 4,096 tokens, compared with TRL's best fit decreasing; goal 13. */
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -75,7 +75,7 @@ async function measure(): Promise<Report> {
   return { setting, checks, figures, notes: [rounds.disturbance, MOVES], versions }
 }
 
-/** A plan in which every sequence stands once, in a row that holds it. */
+/** Returns a plan, after checking that it has every sequence once, in a row with room for it. */
 function checked(packing: PackOptions): Groups {
   const plan = pack(lengths, packing)
   const seen = new Uint8Array(NUM_SEQUENCES)

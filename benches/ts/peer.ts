@@ -1,4 +1,4 @@
-/** A program beside ours that answers each line with a line of JSON. */
+/** Another process that answers each line with a line of JSON. */
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
@@ -16,7 +16,7 @@ export const PYTHON_ENVIRONMENT = {
 /** A peer that says nothing for so long is ended. Its start, with all imports, is the longest wait. */
 const ANSWER_TIMEOUT_MS = 300_000
 
-/** Why a rival is not run. */
+/** Reason that a rival is not run. */
 export interface Skipped {
   readonly skipped: string
 }

@@ -123,7 +123,7 @@ const MORE = 400
 const BATCH = 256
 const PIXELS = 3 * 32 * 32
 
-/** Ours in this process: buffers of pixels. What else there is to measure lies below the addon. */
+/** Ours in this process: buffers of pixels. All other figures are measured without the addon. */
 class NodeSide implements Side {
   readonly versions = {}
   readonly #memory = new BatchMemory()

@@ -1,6 +1,6 @@
 /**
  * Replay buffers: rows of 3.1 KB drawn and written, draws and updates by priority, rollouts of any length, slices of trajectories. Ours in Rust
- * and, for rows, on Node beside TorchRL, as shipped and tuned, and cpprb; goals 4 to 8.
+ * and, for rows, on Node, compared with TorchRL, as shipped and tuned, and cpprb; goals 4 to 8.
  */
 
 import {
@@ -20,7 +20,7 @@ const WARMUP = 2
 const LEVELS = 1000
 const ALPHA = 0.6
 const DRAWS = 65_536
-/** The widest that a weight, or a leaf that was set, may lie from its formula, relatively. */
+/** Largest relative difference of a weight, or of a leaf that was set, from its formula. */
 const WEIGHT_TOLERANCE = 1e-3
 /** The largest allowed deviation of a mean of draws, in standard deviations. */
 const SIGMAS = 5
@@ -226,7 +226,7 @@ async function measureSection(
   return { figures, checks, notes }
 }
 
-/** Refuses to go on where a side holds other rows, or draws what it does not hold or not as often as it should. */
+/** Throws if a side has other rows, or draws rows that it does not have, or not as often as it should. */
 async function compare(name: CaseName, present: readonly (readonly [SideName, Side])[]): Promise<string> {
   const said: string[] = []
   const states = new Map<string, SideName[]>()
@@ -265,7 +265,7 @@ function verified(label: SideName, name: CaseName, checked: Checked): string {
   if (unreachable) throw new Error(`every row must be reachable: got ${unreachable} that are not`)
   const { mean, deviation } = expectedPriority()
   const offs = [(priority - mean) / (deviation / Math.sqrt(DRAWS)), (row - 0.5) / Math.sqrt(1 / 12 / DRAWS)]
-  // A rival that draws wrongly is not refused but told of: at 100 M its f32 sums do not resolve every row.
+  // A rival that draws wrongly is reported, not refused: at 100 M its f32 sums do not resolve every row.
   const isOff = !offs.every((off) => Math.abs(off) <= SIGMAS)
   if (isOff && label === 'rust') throw new Error(`draws must follow the priorities: got ${offs} deviations`)
   const means = `mean priority ${priority.toFixed(4)} for ${mean.toFixed(4)}, mean row ${row.toFixed(4)}`
@@ -281,7 +281,7 @@ function expectedPriority(): { readonly mean: number; readonly deviation: number
   return { mean, deviation: Math.sqrt(moment(2) / total - mean ** 2) }
 }
 
-/** Ours at 10 M and 1 M steps beside ours at 100,000. */
+/** Ours at 10 M and 1 M steps, relative to ours at 100,000. */
 function flatness(figures: readonly Figure[]): Figure[] {
   const of = (steps: string) => figures.find(({ work }) => work.endsWith(`; ${steps} steps`))
   const [small, ...larger] = [of('100,000'), of('1,000,000'), of('10,000,000')]

@@ -1,4 +1,4 @@
-/** Engines beside ours that hold SmolLM2-135M-Instruct, each a process that answers requests. */
+/** Other engines with SmolLM2-135M-Instruct, each a process that answers requests. */
 
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
@@ -76,7 +76,7 @@ export class Rivals {
     return rivals
   }
 
-  /** Why the engine is not there; `undefined` if it is. */
+  /** Returns the reason that the engine is missing; `undefined` if it is installed. */
   skipped(name: EngineName): string | undefined {
     return this.#skipped.get(name)
   }

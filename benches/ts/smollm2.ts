@@ -45,12 +45,12 @@ const ENGINES: readonly EngineName[] = [
   'candle',
   'llama.cpp Q4_1',
 ]
-/** The widest that two correct f32 forward passes of this size lie apart, in nats. */
+/** The largest difference of two correct f32 forward passes of this size, in nats. */
 const LOG_PROB_TOLERANCE = 1e-3
 /** The mean distance of log-probs, where one side computes in bf16 and the other only stores it. */
 const BF16_TOLERANCE = 0.2
 
-/** One kind of work: `rows` sequences of `length` ids, set beside engines that each have a goal or only show where they stand. */
+/** One kind of work: `rows` sequences of `length` ids, compared with engines that have a goal or are shown for comparison only. */
 interface Work {
   readonly work: string
   readonly kind: 'prefill' | 'decode' | 'train'

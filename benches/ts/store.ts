@@ -1,5 +1,5 @@
 /**
- * Durable records of 4 KB: acknowledged a second at group commit, beside a plain file that is written in the same pieces
+ * Durable records of 4 KB: acknowledged a second at group commit, compared with a plain file that is written in the same pieces
  * with `fdatasync` after each; goal 9.
  */
 
@@ -17,7 +17,7 @@ const COMMIT_MS_GOAL = 5
 const SHARE_GOAL = { atLeast: 0.7 }
 
 const options = readOptions({ rounds: 9 })
-// Beside the sources and not under the system's temporary folder, which may lie in memory.
+// Under `target/` and not in the system's temporary folder, which may be in memory.
 const parent = fileURLToPath(new URL('target/', ROOT))
 mkdirSync(parent, { recursive: true })
 const folder = mkdtempSync(`${parent}bench-store-`)

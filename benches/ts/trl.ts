@@ -1,4 +1,4 @@
-/** TRL as a process beside ours: its virtual environment, its requests. */
+/** TRL in a process of its own: its virtual environment, its requests. */
 
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

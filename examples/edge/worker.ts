@@ -1,6 +1,6 @@
 /**
  * An edge worker. `POST /score` takes a {@link ScoreRequest}, `POST /encode` an {@link EncodeRequest}, `POST /untrusted`
- * a template of anybody with its messages.
+ * an untrusted template with its messages.
  */
 
 import { describeBuild, FulmarError, init } from 'fulmar'

@@ -137,7 +137,7 @@ function walkObject(value, path, offer, near) {
     return
   }
   for (const [name, inner] of Object.entries(value)) {
-    // Sizes and dimensions beside values that are stacked or shared say nothing that the values do not.
+    // Sizes and dimensions of stacked or shared values only repeat those of the values.
     if (('$nt' in value || '$nts' in value || '$lazy' in value) && (name === 'b' || name === 'dim')) continue
     walk(inner, [...path, name], offer, near)
   }

@@ -22,9 +22,9 @@ import {
   TransformedEnv,
   withSecondThought,
 } from 'fulmar/torchrl'
-import { beside } from './beside.mjs'
 import { DTYPES } from './dtypes.mjs'
 import { PythonRandom } from './python-random.mjs'
+import { rowFile } from './row-file.mjs'
 
 const KINDS = {
   chat_env: chatEnv,
@@ -65,14 +65,14 @@ export const chatEnvs = {
       'reset steps resets next items egocentric cognitive output reset_tokens results result outputs rendered',
     refusal: 'result.error:done',
     aside: {
-      extra_fields: 'it lists what stands in the dictionaries besides',
+      extra_fields: 'it also lists entries of the dictionaries',
       'result.error.kind': 'of a refusal only the fact is compared',
       'result.error.message': 'of a refusal only the fact is compared',
     },
   },
   matches: ({ kind }) => Object.hasOwn(KINDS, kind) || PYTHON.includes(kind),
   prepare: async (folder) => {
-    const path = beside(folder, 'tokenizers/qwen2')
+    const path = rowFile(folder, 'tokenizers/qwen2')
     return path === undefined ? undefined : HfTokenizer.fromFolder(path)
   },
   check({ value: row }, tokenizer) {

@@ -4,9 +4,9 @@ import { readFile } from 'node:fs/promises'
 import { FulmarError, HfTokenizer } from 'fulmar'
 import { TemplateRegistry } from 'fulmar/chat'
 import { History } from 'fulmar/torchrl'
-import { beside } from './beside.mjs'
 import { compareMessages, compareParseError } from './parsing.mjs'
 import { textDifference } from './rendering.mjs'
+import { rowFile } from './row-file.mjs'
 
 export const history = {
   topic: 'history',
@@ -48,7 +48,7 @@ class Siblings {
   }
 
   tokenizer(name) {
-    const folder = beside(this.#folder, `tokenizers/${name}`)
+    const folder = rowFile(this.#folder, `tokenizers/${name}`)
     if (folder === undefined) return undefined
     if (!this.#tokenizers.has(name)) this.#tokenizers.set(name, HfTokenizer.fromFolder(folder))
     return this.#tokenizers.get(name)
@@ -57,7 +57,7 @@ class Siblings {
   /** A template by name: the registry's own, or else a file of another project. */
   async template(name) {
     if (TemplateRegistry.builtin.names.includes(name)) return { templateName: name }
-    const path = beside(this.#folder, `templates/${name.replace(/\.jinja$/, '')}.jinja`)
+    const path = rowFile(this.#folder, `templates/${name.replace(/\.jinja$/, '')}.jinja`)
     return path === undefined ? { templateName: name } : { template: await readFile(path, 'utf8') }
   }
 }

@@ -13,7 +13,7 @@ export function namedDecisions(text = readFileSync(DIFFERENCES, 'utf8')) {
   return new Set([...text.matchAll(/^\| (.+?) \| .+ \|$/gm)].map(([, name]) => name))
 }
 
-/** Judges the rows of one file, which lies in `folder`. */
+/** Judges the rows of one file of `folder`. */
 export class Judge {
   #folder
   #prepared = new Map()

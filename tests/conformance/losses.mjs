@@ -1,6 +1,6 @@
 /**
  * Compares losses of the GRPO family with what torchrl and trl gave for the same log-probabilities: values, gradients and metrics.
- * Where a ratio stands on a bound, rounding to singles may decide for the other side; such tokens are not compared.
+ * If a ratio equals a bound, rounding to single precision may put it on the other side; such tokens are not compared.
  */
 
 import { GRPOLoss } from 'fulmar'
@@ -407,7 +407,7 @@ const accumulated = ({ config }) => (config.training ? config.gradient_accumulat
 const SINGLES = 'log-probabilities are singles, also where rows hold doubles'
 
 /**
- * Compares a row of TRL. Where an entropy lies at the threshold of the mask to within a single's rounding, doubles and singles may take
+ * Compares a row of TRL. If an entropy equals the threshold of the mask within rounding to single precision, doubles and singles may take
  * different sides; the row must then be that of the quantile a millionth to one side.
  */
 function trl(row) {

@@ -1,13 +1,13 @@
 /**
  * The kind of each member of a row: an input, an expected value, an error, or a member that is not compared, with the reason.
  *
- * A path names members with points, `*` for each element of a list: `ops.*.ok`. What stands below a named path belongs to it; a member
+ * A path names members with points, `*` for each element of a list: `ops.*.ok`. Everything below a named path belongs to it; a member
  * that no path names is one that the adapter does not know, and the row fails.
  *
  * @typedef {object} Members
  * @property {string} [input] Paths of what goes in, with spaces between them.
  * @property {string} [expected] Paths of what must come out.
- * @property {string} [refusal] `error:ok`: where `error` stands the call must fail, and where `ok` stands it must succeed.
+ * @property {string} [refusal] `error:ok`: a row with the member `error` must fail, and one with `ok` must succeed.
  * @property {Record<string, string>} [aside] Paths of what is not compared, each with the reason; parts of expected values, too.
  */
 
@@ -27,8 +27,8 @@ export function unknownMember(members, row) {
   if (members === undefined) return undefined
   const { input, expected, refusals, aside } = pathsOf(members)
   const tree = {}
-  const beside = refusals.map(([error, ok]) => [...error.split('.').slice(0, -1), ok].join('.'))
-  for (const path of [...input, ...expected, ...refusals.map(([error]) => error), ...beside, ...aside]) {
+  const successes = refusals.map(([error, ok]) => [...error.split('.').slice(0, -1), ok].join('.'))
+  for (const path of [...input, ...expected, ...refusals.map(([error]) => error), ...successes, ...aside]) {
     let node = tree
     for (const name of path.split('.')) node = node[name] ??= {}
     node.$whole = true

@@ -58,7 +58,7 @@ const RULES = [
     rewrite: (messages) => messages.flatMap(withoutMarkup),
   },
   {
-    // TorchRL drops what stands before the first user.
+    // TorchRL drops the text before the first user.
     name: 'text before the first turn is the system message',
     applies: ({ template, text }) =>
       template === 'deepseek' && !/^(?:User|Assistant):/.test(withoutBegin(text)),
@@ -170,7 +170,7 @@ function isJsonObject(text) {
   }
 }
 
-/** `messages` with those that are complete and empty at their places; what stands before the first turn stays there. */
+/** `messages` with complete and empty ones at their positions; text before the first turn stays there. */
 function withEmpty(messages, { template, text }) {
   const { messages: all = [] } = originalMessages(template, text, { keepsEmpty: true })
   const turns = template === 'deepseek' && OPENINGS.deepseek.test(text) ? all.slice(0, -1) : all

@@ -180,7 +180,7 @@ function hindsight({ strategy, her_ratio: herRatio, capacity }) {
 
 const GOAL = 'a goal is what its source step led to'
 
-/** Which rows are drawn is chance, so each relabelled row is held to what its strategy may give it. */
+/** Rows are drawn at random, so each relabelled row is compared with the rows that its strategy allows. */
 function ofHindsight(row) {
   const { her_ratio: ratio, strategy, writes = [], index, error, reward_fn: reward } = row
   if (reward !== REWARD) return `the reward must be known: got ${reward}`

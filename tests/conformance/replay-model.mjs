@@ -79,7 +79,7 @@ export class ReplayModel {
     return copy
   }
 
-  /** Why such a buffer cannot be made; `undefined` if it can. */
+  /** Returns the reason that such a buffer cannot be made; `undefined` if it can. */
   static refusalOf({ storage, sampler, writer, batch_size: batchSize }) {
     if (sampler?.alpha < 0 || sampler?.beta < 0) return 'a negative exponent'
     if (sampler?.drop_last && (batchSize ?? undefined) === undefined) return 'no last batch'
@@ -242,7 +242,7 @@ export class ReplayModel {
     return int64([rows.length * this.lanes, 2], pairs)
   }
 
-  /** Items of lists as one value: one dictionary if they are alike, else one beside the other. */
+  /** Items of lists as one value: one dictionary if they have equal leaves, else a list of dictionaries. */
   collated(items) {
     if (items.length === 0) refuse('no items')
     const isStacked = this.cls === 'ListStorage' && isAlike(items)

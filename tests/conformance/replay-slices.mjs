@@ -70,7 +70,7 @@ const bufferOf = (sampler, capacity, seed = 17) =>
 const flags = (values) => Tensor.from(Uint8Array.from(values, Number), { dtype: 'bool' })
 const whole = (values) => Tensor.from(BigInt64Array.from(values, BigInt))
 
-/** Writes the rows that a golden storage holds, so that they lie where they lie there. */
+/** Writes the rows of a golden storage to the same positions. */
 function fill(buffer, { len, capacity, cursor = 0, ...columns }) {
   const isFull = len === capacity
   const before = isFull ? cursor : 0
@@ -179,7 +179,7 @@ function ofFragments(row) {
       )
 }
 
-/** Runs of consecutive steps of a trajectory, wherever they lie, and the slices within them. */
+/** Runs of consecutive steps of a trajectory, in any rows, and the slices within them. */
 function fragmentsDiffer({ capacity, writes, cursor, slices, runs }, { sliceLen, strictLength, padOutput }) {
   const steps = writes.flatMap(({ episode: ids, step_count: counts }) =>
     ids.map((id, at) => ({ id, count: counts[at] })),
@@ -270,7 +270,7 @@ const firstsOf = (trajectories) =>
 function ofDistribution(row) {
   const { sampler: named, storage, slice_len: sliceLen } = row
   const options = optionsOf(row)
-  // Boundaries that are given beside the storage are stored here.
+  // Boundaries that are given separately are stored here.
   const columns = { ...storage }
   if (named.ends) Object.assign(columns, { ends: numbersIn(named.ends) })
   if (named.trajectories) Object.assign(columns, { episode: numbersIn(named.trajectories) })
@@ -504,7 +504,7 @@ function ofEpochs({ sampler, writes, storage, calls, lengths, num_slices_per_cal
   return aged ? decided(BY_AGE) : undefined
 }
 
-/** The trajectories of a buffer, in the order in which they lie: when each was written, its id and its length. */
+/** The trajectories of a buffer, in the order of their rows: when each was written, its id and its length. */
 function heldBy(buffer) {
   const { length, maxSize } = buffer.storage
   const rows = buffer.storage.get(range(length))
@@ -863,7 +863,7 @@ function ofStream({ sampler, capacity, ops }) {
       const [size, cursor] = [buffer.stats.size, partsOf(buffer).writer.cursor]
       const queue = queued.map((slice) => [rows(slice), slice.map(([, writes]) => writes)])
       const got = [queue, rows(pending), size, cursor]
-      // Beside its rows, a slice says which write of each it holds.
+      // A slice has its rows, and the number of the write of each.
       const want = [op.queued, op.pending, op.len, op.cursor]
       if (!isDeepStrictEqual(got, want))
         return `op ${at}: got ${JSON.stringify(got)}, expected ${JSON.stringify(want)}`

@@ -43,7 +43,7 @@ const TOPICS = {
   },
   templates: {
     rows: () => rowsOf('llm/templates.jsonl').filter((line) => /torchrl\/chatml/.test(line)),
-    beside: ['llm/template_cases.json'],
+    files: ['llm/template_cases.json'],
     alter: {
       text: (row) => ({ ...row, expected: row.expected.replace('\n', '\n ') }),
       spans: (row) => ({ ...row, assistant_char_spans: [[0, 1]] }),
@@ -165,7 +165,7 @@ const TOPICS = {
   },
   encode: {
     rows: () => rowsOf('tokenizer/wordpiece/encode.jsonl'),
-    beside: ['tokenizer/wordpiece/tokenizer.json'],
+    files: ['tokenizer/wordpiece/tokenizer.json'],
     alter: {
       ids: (row) => ({ ...row, ids: [...row.ids, 1] }),
       offsets: (row) => ({
@@ -178,7 +178,7 @@ const TOPICS = {
   },
   decode: {
     rows: () => rowsOf('tokenizer/byte_fallback/decode.jsonl'),
-    beside: ['tokenizer/byte_fallback/tokenizer.json'],
+    files: ['tokenizer/byte_fallback/tokenizer.json'],
     alter: {
       decoded: (row) => ({ ...row, decoded: `x${row.decoded}` }),
       chunks: (row) => ({
@@ -189,7 +189,7 @@ const TOPICS = {
   },
   batch: {
     rows: () => rowsOf('tokenizer/wordpiece/batch.jsonl'),
-    beside: ['tokenizer/wordpiece/tokenizer.json'],
+    files: ['tokenizer/wordpiece/tokenizer.json'],
     alter: {
       ids: (row) => ({ ...row, input_ids: row.input_ids.map((ids) => [...ids, 9]) }),
       mask: (row) => ({
@@ -207,9 +207,9 @@ const changed = (row, name, change) => ({
 })
 const refused = ({ ok, ...op }) => ({ ...op, error: { class: 'RuntimeError' } })
 
-for (const [topic, { rows, beside = [], alter }] of Object.entries(TOPICS)) {
+for (const [topic, { rows, files = [], alter }] of Object.entries(TOPICS)) {
   test(`${topic}: every altered expectation is a failure, and only it`, () => {
-    for (const name of beside) copyFileSync(golden(name), join(folder, name.split('/').at(-1)))
+    for (const name of files) copyFileSync(golden(name), join(folder, name.split('/').at(-1)))
     const [first, second] = rows()
     const right = file(`${topic}.jsonl`, [first, second])
     const paths = [right]

@@ -383,7 +383,7 @@ function ofProjection(spec, { value: given, ok }, build) {
   if (ok === undefined) return decided('every dtype and class can be projected')
   const difference = equalTo(got.value, ok, false)
   if (difference === undefined) return undefined
-  // The original gives back what lies in the domain as it is.
+  // The original returns a value in the domain unchanged.
   const isCast = isSame(got.value, ok, ([ours, theirs]) => ours === spec.dtype && theirs === DTYPES[given.$t])
   if (ok.$t && isCast) return decided('a projection has the dtype of its spec')
   if (ok.d?.includes('NaN') || !spec.contains(castLike(spec, ok)))

@@ -105,7 +105,7 @@ function ofDamaged(row, path) {
   return error?.message ?? differs(value, row.ok)
 }
 
-/** Names and lengths of files on disk are those of the row; a folder lists what lies below it. */
+/** Names and lengths of files on disk are those of the row; a folder lists its contents. */
 function filesDiffer({ files, pickles_removed: removed = [], meta = {}, json = {} }, path) {
   if (files === undefined) return undefined
   const kept = files.filter(([name]) => !removed.includes(name) && !name.endsWith('.pickle'))

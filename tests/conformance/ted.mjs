@@ -112,7 +112,7 @@ function ofFile(row, folder) {
   return differsFrom(readHdf5(readFileSync(path)), row.value)
 }
 
-/** Which leaf of a dictionary is another one; batch sizes are not in the file. */
+/** Returns the leaf of a dictionary that differs; batch sizes are not in the file. */
 function differsFrom(got, { k: entries }) {
   const names = Object.keys(entries)
   if (String(got.keys().sort()) !== String(names.toSorted())) return `${got.keys()} for ${names}`

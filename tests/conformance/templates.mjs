@@ -1,11 +1,11 @@
-/** Rows of whole chat templates: `template_cases.json` beside the file holds their messages and tools. */
+/** Rows of whole chat templates: `template_cases.json` in the same folder has their messages and tools. */
 
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Template, TemplateRegistry } from 'fulmar/chat'
-import { beside } from './beside.mjs'
 import { members } from './raw-json.mjs'
 import { compareRendering } from './rendering.mjs'
+import { rowFile } from './row-file.mjs'
 
 export const templates = {
   topic: 'templates',
@@ -53,7 +53,7 @@ export const templates = {
 const OURS = /^templates\/torchrl\/(\w+)\.jinja$/
 
 function sourceOf(name, folder) {
-  const path = beside(folder, name)
+  const path = rowFile(folder, name)
   if (path !== undefined) return readFileSync(path, 'utf8')
   const [, ours] = OURS.exec(name) ?? []
   const { names } = TemplateRegistry.builtin

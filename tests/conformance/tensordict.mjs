@@ -1,7 +1,7 @@
 /**
  * Compares `TensorDict` with what tensordict printed: one operation a row, or a program of them.
  *
- * A JSON value that a batch shares equals one that stands at each of its elements: upstream makes the one of the other
+ * A JSON value that a batch shares equals the same value at each of its elements: upstream makes the one of the other
  * as it goes. Of a refusal only the fact counts.
  */
 

@@ -1,4 +1,4 @@
-/** Rows of a tokenizer: `tokenizer.json` beside the file, and for batches `tokenizer_config.json`. */
+/** Rows of a tokenizer: `tokenizer.json` in the same folder, and for batches `tokenizer_config.json`. */
 
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -153,7 +153,7 @@ function endsOfArrival(input, fixed, legacy) {
 
 const rowsOf = (dict) => (dict ? dict.batchSize.reduce((count, length) => count * length, 1) : 0)
 
-/** Rows lie in the order in which they are stored, time first. */
+/** Rows in the order in which they are stored, time first. */
 function placesDiffer({ ok, len, expected }, before, contents, time) {
   const after = rowsOf(contents)
   const lanes = time === 1 && contents ? contents.batchSize[0] : 1

@@ -56,7 +56,7 @@ export const UNNOTICED = [
   },
 ]
 
-/** Why a change of that place goes unnoticed, if it may; `was` is what became of the row as it stands. */
+/** Returns the reason that a change of that place may go unnoticed, if it may; `was` is the result of the unchanged row. */
 export function reasonFor(topic, place, was) {
   return UNNOTICED.find((one) => one.topic.test(topic) && one.place.test(place) && (one.was ?? was) === was)
     ?.reason

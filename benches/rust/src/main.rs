@@ -1,4 +1,4 @@
-//! Ours beside the rivals of benches/rival/rust: renders a corpus, encodes it, masks it, without Node in between.
+//! Compared with the rivals of benches/rival/rust: renders a corpus, encodes it, masks it, without Node in between.
 //!
 //! `fulmar-bench FOLDER`, where FOLDER holds corpus.json, template.jinja and tokenizer.json. Each line of standard input
 //! is a request for one pass; each answer is one line of JSON with its time, its size and a digest of its output:

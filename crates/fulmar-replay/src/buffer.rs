@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! write    writer.plan -> storage.set, begun anew if another buffer wrote first -> writer.commit -> sampler.extend, unit.extend -> priorities
-//! sample   sampler.sample -> unit.expand -> storage.get -> what was said of the rows, set beside the items
+//! sample   sampler.sample -> unit.expand -> storage.get -> the columns of the rows, added to the items
 //! ```
 //!
 //! In a storage with several lanes, items have the shape `[lanes.., time]` and are stored time-first: rows

@@ -1,4 +1,4 @@
-/** Bounded waiting: a call that has a deadline and can be stopped, told apart from a call that throws. */
+/** Bounded waiting: calls with a deadline and a signal, whose timeout or abort differs from an error that they throw. */
 
 import { FulmarError } from '../core/index.js'
 import type { Clock } from '../telemetry/index.js'

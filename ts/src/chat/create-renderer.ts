@@ -24,7 +24,7 @@ import type { RendererConfig, ThinkingRetention } from './renderer-config.js'
 export interface DisposableRenderer extends Renderer {
   /** The name of its configuration, such as `qwen3` or `opaque`; for `auto` the one that was chosen. */
   readonly name: Exclude<RendererConfig['name'], 'auto'>
-  /** Why it was chosen, in a sentence. */
+  /** Reason for the choice, a sentence. */
   readonly reason: string
   /** Gives the native memory back. */
   [Symbol.dispose](): void

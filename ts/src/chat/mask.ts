@@ -1,4 +1,4 @@
-/** Which tokens train. */
+/** Masks of trained tokens. */
 
 import { call, checkGiven, checkKnownKeys, checkTypedArray } from '../core/index.js'
 import { raw } from '../native/index.js'
@@ -35,7 +35,7 @@ export interface MaskParts {
   readonly reasoning?: boolean
   /** Tool calls. */
   readonly toolCalls?: boolean
-  /** Which turns. */
+  /** Included turns: all, or the last one. */
   readonly turns?: 'all' | 'last'
 }
 
@@ -50,7 +50,7 @@ export interface TokenMasks {
 }
 
 /**
- * The masks of tokens that know their origin: what a renderer or a ledger gave. `stopIds` are the ids that end a turn.
+ * Returns the masks of tokens with origins, from a renderer or a ledger. `stopIds` are the ids that end a turn.
  *
  * @throws {FulmarError} `EMPTY` if no token counts and `allowEmpty` is not set; `INCOMPATIBLE` for parts that origins do
  * not tell apart (`reasoning`, `toolCalls`); `SHAPE_MISMATCH` if columns differ in length.

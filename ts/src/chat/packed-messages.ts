@@ -28,7 +28,7 @@ export function withMessages<R>(
     try {
       return body(packed.list, encode(packed.contents))
     } catch {
-      // Said better below, or no mistake at all: half a surrogate pair, a NUL, U+FFFD.
+      // The slower path below reports these better, or accepts them: half a surrogate pair, a NUL, U+FFFD.
     }
   }
   if (typeof messages === 'string') return body(messages, undefined)

@@ -1,9 +1,8 @@
-/** Which family a renderer writes, and the knobs of each. */
+/** Configurations of renderers: a family and its options. */
 
 /**
- * Which new messages a bridge may cross without forgetting the reasoning before them: `tool_cycle` those that answer
- * tools, `all` every one, `template` those that the family's template would not take reasoning away for. It never
- * changes what a render writes.
+ * New messages that a bridge may append while it keeps earlier reasoning: `tool_cycle` results of tools, `all` any
+ * message, `template` those for which the family's template keeps the reasoning too. It never changes a rendering.
  */
 export type ThinkingRetention = 'template' | 'tool_cycle' | 'all'
 
@@ -26,7 +25,7 @@ export interface Qwen3Config {
    */
   readonly enableThinking?: boolean
   /**
-   * Which messages a bridge may cross.
+   * Messages that a bridge may append.
    * @default 'all' without thinking, else 'tool_cycle'
    */
   readonly thinkingRetention?: ThinkingRetention
@@ -41,7 +40,7 @@ export interface Qwen35Config {
    */
   readonly enableThinking?: boolean
   /**
-   * Which messages a bridge may cross.
+   * Messages that a bridge may append.
    * @default 'all' without thinking, else 'tool_cycle'
    */
   readonly thinkingRetention?: ThinkingRetention
@@ -61,7 +60,7 @@ export interface Qwen36Config {
    */
   readonly preserveThinking?: boolean
   /**
-   * Which messages a bridge may cross. With `preserveThinking` anything but 'all' is refused.
+   * Messages that a bridge may append. With `preserveThinking` anything but 'all' is refused.
    * @default 'all' without thinking or where it is preserved, else 'tool_cycle'
    */
   readonly thinkingRetention?: ThinkingRetention
@@ -101,7 +100,7 @@ export interface DeepseekV3Config {
 export interface DeepseekR1Config {
   readonly name: 'deepseek_r1'
   /**
-   * Which messages a bridge may cross.
+   * Messages that a bridge may append.
    * @default 'template'
    */
   readonly thinkingRetention?: ThinkingRetention
@@ -116,7 +115,7 @@ export interface Glm45Config {
    */
   readonly enableThinking?: boolean
   /**
-   * Which messages a bridge may cross.
+   * Messages that a bridge may append.
    * @default 'tool_cycle'
    */
   readonly thinkingRetention?: ThinkingRetention
@@ -156,7 +155,7 @@ export interface GptOssConfig {
    */
   readonly autoDropAnalysis?: boolean
   /**
-   * Which messages a bridge may cross. Without `autoDropAnalysis` anything but 'all' is refused.
+   * Messages that a bridge may append. Without `autoDropAnalysis` anything but 'all' is refused.
    * @default 'tool_cycle', 'all' if analysis is not dropped
    */
   readonly thinkingRetention?: ThinkingRetention
@@ -176,7 +175,7 @@ export interface MinimaxM2Config {
    */
   readonly modelIdentity?: string
   /**
-   * Which messages a bridge may cross.
+   * Messages that a bridge may append.
    * @default 'tool_cycle'
    */
   readonly thinkingRetention?: ThinkingRetention
@@ -238,7 +237,7 @@ export interface AutoConfig {
 }
 
 /**
- * Which family, and its knobs. Unknown names and unknown knobs are refused.
+ * A family and its options. Unknown names and options are refused.
  *
  * Returns the rest of an assistant's message after it was rendered and parsed:
  *

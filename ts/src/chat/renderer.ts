@@ -45,7 +45,7 @@ export interface Rendered {
   readonly origins: Uint8Array
 }
 
-/** Why a tool call in a completion is not usable; failures are data. */
+/** Reason that a tool call in a completion cannot be used; failures are data. */
 export type ToolCallStatus =
   | 'ok'
   | 'invalid_json'
@@ -92,7 +92,7 @@ export interface ParsedResponse {
   readonly overran: boolean
 }
 
-/** Why a renderer cannot extend the tokens of the last turn. The caller then renders the whole conversation again. */
+/** Reason that a renderer cannot extend the tokens of the last turn. The caller then renders the whole conversation again. */
 export type BridgeRefusal =
   | 'empty_prompt'
   | 'empty_extension'
@@ -214,6 +214,6 @@ export interface Renderer {
   parse(ids: Uint32Array, options?: ParseOptions): ParsedResponse
   /** Returns the guarantee of a new rendering; {@link Renderer.bridge} may guarantee more. */
   prefixStability(): PrefixStability
-  /** Which new messages {@link Renderer.bridge} may cross without forgetting the reasoning before them. */
+  /** New messages that {@link Renderer.bridge} may append while it keeps earlier reasoning. */
   thinkingRetention(): ThinkingRetention
 }

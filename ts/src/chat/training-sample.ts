@@ -39,7 +39,7 @@ export interface RenderedTrainingSample {
  * A conversation to learn from, in one render.
  *
  * @throws {FulmarError} as {@link Renderer.render}; `EMPTY` if no token trains; `INCOMPATIBLE` if an assistant's message
- * has no sampled token because the renderer cannot tell where its turn is.
+ * has no sampled token because the renderer cannot locate its turn.
  *
  * @example
  * ```ts

@@ -2,7 +2,7 @@
 
 import type { BridgeRefusal, Origin } from './renderer.js'
 
-/** Why a conversation's tokens stopped being a prefix of what follows. */
+/** Reason that the tokens of a conversation are not a prefix of its next prompt. */
 export type BranchReason =
   | 'history_edit'
   | 'compaction'
@@ -43,9 +43,9 @@ export interface Turn {
    */
   readonly branchReason?: BranchReason
   /**
-   * Why the renderer refused to extend the last turn: an opaque template gives the reason 'opaque', reasoning that is
-   * taken out of earlier turns 'retention', all else 'bridge_refused'.
-   * @default it did not refuse
+   * Reason that the renderer refused to extend the last turn. An opaque template is counted as the branch reason
+   * 'opaque', removed reasoning of earlier turns as 'retention', any other as 'bridge_refused'.
+   * @default none: it did not refuse
    */
   readonly bridgeRefusal?: BridgeRefusal
 }
@@ -56,7 +56,7 @@ export interface Fork {
   readonly branch: number
   /** Number of tokens of its path that the new branch shares. */
   readonly position: number
-  /** Why. */
+  /** Reason of the fork. */
   readonly reason: BranchReason
 }
 

@@ -1,4 +1,4 @@
-/** Which build of the core a command line asks for, before anything that needs one is loaded. */
+/** Selection of the core's build by the command line, before anything that needs one is loaded. */
 
 import type { Backend } from './io.js'
 

@@ -2,7 +2,7 @@
 
 import type { ProgressStream } from '../telemetry/index.js'
 
-/** Which build of the core. */
+/** Build of the core. */
 export type Backend = 'native' | 'wasm'
 
 /** Everything that a command touches outside this package. */

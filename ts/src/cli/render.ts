@@ -164,7 +164,7 @@ export async function readText(what: string, path: string, io: CliIo): Promise<s
   }
 }
 
-/** The configuration of a family: its name, or JSON with its knobs. The core refuses what it does not know. */
+/** The configuration of a family: its name, or JSON with its knobs. The core refuses unknown ones. */
 export function familyConfig(family: string): RendererConfig {
   if (!family.startsWith('{')) return JSON.parse(JSON.stringify({ name: family }))
   try {

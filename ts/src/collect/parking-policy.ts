@@ -84,7 +84,7 @@ export class ParkingPolicy implements Policy, WeightReceiver<Policy> {
    * Samples one completion, over as many weights as it takes. Its later parts draw from streams of their own, so a cut
    * completion has other tokens than one that was not; penalties take its earlier parts for prompt, and a stop string that a cut runs
    * through is not found.
-   * @throws {FulmarError} What the served policy says; `INCOMPATIBLE` if it answers with another form than documented.
+   * @throws {FulmarError} The errors of the served policy; `INCOMPATIBLE` if its completion has another form than documented.
    */
   async generate(request: GenerateRequest): Promise<Completion> {
     const parts: Completion[] = []

@@ -336,7 +336,7 @@ export class RolloutCollector<Sample> implements AsyncIterable<CollectorBatch<Sa
     this.#launchUntil(this.#prefetch)
   }
 
-  /** Groups that the batch still lacks, as far as that is known; its unit stood at `start` when it began. */
+  /** Least number of groups that the batch still needs; `start` is the count of its unit when it began. */
   #numLacking(start: number): number {
     if (this.#unit !== 'trajectories') return 1
     return Math.ceil((this.#size - (this.#counts.trajectories - start)) / this.#options.rollouter.groupSize)

@@ -1,4 +1,4 @@
-/** Rollouts as rows of a replay buffer: ragged columns of tokens beside one number a row. */
+/** Rollouts as rows of a replay buffer: ragged columns of tokens, and columns of one number a row. */
 
 import { checkGiven, FulmarError } from '../core/index.js'
 import type { Rollout, RolloutGroup, RolloutTurn } from '../rollout/index.js'

@@ -6,8 +6,8 @@
  *                 a stage or commit that fails, after its attempts:  -> roll every receiver back to what it served
  * ```
  *
- * The transaction runs beside training: {@link WeightSync.waitCaptured} stands before the optimiser's next step,
- * {@link WeightSync.waitServed} before the next `start`.
+ * The transaction runs concurrently with training. Await {@link WeightSync.waitCaptured} before the next step of the
+ * optimizer, and {@link WeightSync.waitServed} before the next `start`.
  */
 
 import { withDeadline } from '../async/index.js'

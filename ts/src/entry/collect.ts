@@ -1,3 +1,3 @@
-/** Collectors: rollouts that run beside training, with staleness policies and weight updates. */
+/** Collectors: rollouts that run concurrently with training, with staleness policies and weight updates. */
 
 export * from '../collect/index.js'

@@ -1,4 +1,4 @@
-/** Which sequences share a row of bounded length, and which worker computes what. */
+/** Assignment of sequences to rows of bounded length, and of work to workers. */
 
 import { checkGiven, checkKnownKeys, checkTypedArray, Handle } from '../core/index.js'
 import { type RawPackPlan, type RawStreamPacker, raw } from '../native/index.js'

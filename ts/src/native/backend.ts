@@ -2,7 +2,7 @@
 
 import type { Raw } from './raw.js'
 
-/** Which build of the core answers. */
+/** Build of the core. */
 export declare const backend: 'native' | 'wasm'
 
 /** The functions and classes of the core. Reading one loads the core where that can be done at once. */

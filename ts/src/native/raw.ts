@@ -491,7 +491,7 @@ export interface RawTransformRoom {
 
 // ted
 
-/** Which entries of steps are not observations. A ring crosses as JSON. */
+/** Keys of the entries of steps that are not observations. A ring crosses as JSON. */
 export interface RawTedKeys extends RawOwner {
   flat(steps: RawTensorDict, ringJson: string): RawTensorDict
   nested(steps: RawTensorDict, ringJson: string): RawTensorDict

@@ -104,7 +104,7 @@ export function tokenLogProbs(options: TokenLogitsOptions & TokenSquares): Token
  * Computes the gradient with respect to the logits `[N, V]` from a loss's gradients at {@link tokenLogProbs}.
  * A new array.
  *
- * @throws {FulmarError} Those of {@link tokenLogProbs}; `SHAPE_MISMATCH` and `NON_FINITE` for gradients that are not `[N]` numbers.
+ * @throws {FulmarError} The errors of {@link tokenLogProbs}; `SHAPE_MISMATCH` and `NON_FINITE` for gradients that are not `[N]` numbers.
  *
  * @example
  * ```ts
@@ -129,7 +129,7 @@ export function tokenLogProbsBackward(options: TokenLogitsOptions & TokenGradien
  * Computes {@link tokenLogProbs} of the logits `(W h + b) / temperature` in blocks of rows: at most 4 MB of
  * logits exist at once, for any N and V.
  *
- * @throws {FulmarError} Those of {@link tokenLogProbs}, and `SHAPE_MISMATCH` for hidden states, weights or a bias of another length.
+ * @throws {FulmarError} The errors of {@link tokenLogProbs}, and `SHAPE_MISMATCH` for hidden states, weights or a bias of another length.
  *
  * @example
  * ```ts
@@ -156,7 +156,7 @@ export function headLogProbs(options: LinearHeadOptions & TokenSquares): TokenLo
  * Computes the gradients with respect to hidden states, weights and bias from a loss's gradients at
  * {@link headLogProbs}. Recomputes the logits in blocks of rows. New arrays.
  *
- * @throws {FulmarError} Those of {@link headLogProbs}; `SHAPE_MISMATCH` and `NON_FINITE` for gradients that are not `[N]` numbers.
+ * @throws {FulmarError} The errors of {@link headLogProbs}; `SHAPE_MISMATCH` and `NON_FINITE` for gradients that are not `[N]` numbers.
  *
  * @example
  * ```ts

@@ -174,7 +174,7 @@ export interface ImportanceWeightsOptions extends OnDevice {
  * Computes the importance weight of each token if another program drew it than the one that computed
  * `oldLogProb`: 1 off the mask, 0 where rejected. `[T]`, a new array.
  *
- * @throws {FulmarError} Those of {@link klReward}; `OUT_OF_RANGE` for invalid bounds.
+ * @throws {FulmarError} The errors of {@link klReward}; `OUT_OF_RANGE` for invalid bounds.
  *
  * @example
  * ```ts

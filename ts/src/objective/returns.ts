@@ -120,7 +120,7 @@ export function generalizedAdvantageEstimate(options: GeneralizedAdvantageSteps)
  * `rho_t = min(rhoMax, pi / mu)` and `c_t = min(cMax, pi / mu)`, `x_t = rho_t (r_t + gamma V'_e - V_t) + gamma c_t (1 - d_t) x_{t+1}`,
  * target `v_t = x_t + V_t`, advantage `rho_t (r_t + gamma v_{t+1} - V_t)` with `V'_e` for `v_{t+1}` where a trajectory ends. O(steps).
  *
- * @throws {FulmarError} Those of {@link generalizedAdvantageEstimate}; `OUT_OF_RANGE` if a bound is negative; `NON_FINITE` for a log-prob too.
+ * @throws {FulmarError} The errors of {@link generalizedAdvantageEstimate}; `OUT_OF_RANGE` if a bound is negative; `NON_FINITE` for a log-prob too.
  *
  * @example
  * ```ts
@@ -155,7 +155,7 @@ export function vtraceAdvantageEstimate(options: VtraceSteps): ValueEstimate {
  * of the rewards.
  * R. Sutton and A. Barto, "Reinforcement Learning", chapter 6.
  *
- * @throws {FulmarError} Those of {@link generalizedAdvantageEstimate}.
+ * @throws {FulmarError} The errors of {@link generalizedAdvantageEstimate}.
  *
  * @example
  * ```ts
@@ -175,7 +175,7 @@ export function td0ReturnEstimate(options: ValueSteps): Tensor {
 
 /**
  * Computes {@link td0ReturnEstimate} less the value of the observation before each step.
- * @throws {FulmarError} Those of {@link generalizedAdvantageEstimate}.
+ * @throws {FulmarError} The errors of {@link generalizedAdvantageEstimate}.
  *
  * @example
  * ```ts
@@ -197,7 +197,7 @@ export function td0AdvantageEstimate(options: ValueSteps & OwnValue): Tensor {
  * TD(1): all rewards to the end of the trajectory and the value after it, `G_t = r_t + gamma (d_t ? V'_e :
  * G_{t+1})`. Has the shape of the rewards. R. Sutton and A. Barto, chapter 12.
  *
- * @throws {FulmarError} Those of {@link generalizedAdvantageEstimate}; `OUT_OF_RANGE` for `rollingGamma: false` with one number.
+ * @throws {FulmarError} The errors of {@link generalizedAdvantageEstimate}; `OUT_OF_RANGE` for `rollingGamma: false` with one number.
  *
  * @example
  * ```ts
@@ -219,7 +219,7 @@ export function td1ReturnEstimate(options: Td1Steps): Tensor {
 
 /**
  * Computes {@link td1ReturnEstimate} less the value of the observation before each step.
- * @throws {FulmarError} Those of {@link td1ReturnEstimate}.
+ * @throws {FulmarError} The errors of {@link td1ReturnEstimate}.
  *
  * @example
  * ```ts
@@ -244,7 +244,7 @@ export function td1AdvantageEstimate(options: Td1Steps & OwnValue): Tensor {
  * `G_t = r_t + gamma ((1 - lambda) V'_e + lambda (d_t ? V'_e : G_{t+1}))`. Has the shape of the rewards. R. Sutton and A. Barto,
  * chapter 12. O(steps); without `rollingGamma` each step takes a pass to the end of its trajectory.
  *
- * @throws {FulmarError} Those of {@link td1ReturnEstimate}.
+ * @throws {FulmarError} The errors of {@link td1ReturnEstimate}.
  *
  * @example
  * ```ts
@@ -268,7 +268,7 @@ export function tdLambdaReturnEstimate(options: TdLambdaSteps): Tensor {
 
 /**
  * Computes {@link tdLambdaReturnEstimate} less the value of the observation before each step.
- * @throws {FulmarError} Those of {@link td1ReturnEstimate}.
+ * @throws {FulmarError} The errors of {@link td1ReturnEstimate}.
  *
  * @example
  * ```ts
@@ -294,7 +294,7 @@ export function tdLambdaAdvantageEstimate(options: TdLambdaSteps & OwnValue): Te
  * Sums the discounted rewards from each step to the end of its trajectory, `G_t = r_t + gamma (1 - d_t)
  * G_{t+1}`. Has the shape of the rewards, `[..., T, 1]`.
  *
- * @throws {FulmarError} Those of {@link generalizedAdvantageEstimate}.
+ * @throws {FulmarError} The errors of {@link generalizedAdvantageEstimate}.
  *
  * @example
  * ```ts

@@ -114,7 +114,7 @@ export class CompressedListStorageCheckpointer extends StorageCheckpointerBase {
   }
 }
 
-/** Which entries of steps are no observations; the names of those below `next`. */
+/** Keys of the entries of steps that are not observations, without `next`. */
 export interface StepKeysOptions {
   /** The end of a trajectory. @default 'done' */
   readonly doneKey?: TensorKey

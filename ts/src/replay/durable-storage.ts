@@ -76,18 +76,18 @@ export class DurableStorage extends Storage {
     return JSON.parse(this.#durable.call((durable) => durable.stats())) as DurableStorageStats
   }
 
-  /** Makes durable what waits, as `durability` says. @throws {FulmarError} `IO` if the disk refuses; then nothing is written until it is opened again. */
+  /** Makes pending writes durable, according to `durability`. @throws {FulmarError} `IO` if the disk refuses; then nothing is written until it is opened again. */
   commit(): void {
     this.#durable.call((durable) => durable.commit())
   }
 
-  /** Says what time it is, in milliseconds of a clock that does not go back. @throws {FulmarError} As {@link DurableStorage.commit}. */
+  /** Reports the current time, in milliseconds of a monotonic clock, and makes writes durable that are due. @throws {FulmarError} As {@link DurableStorage.commit}. */
   tick(nowMs: number): void {
     this.#durable.call((durable) => durable.tick(nowMs))
   }
 
   /**
-   * Makes everything durable, whatever `durability` says, and records where the rows end, so that damage to any of them is noticed
+   * Makes everything durable, whatever the value of `durability`, and records where the rows end, so that damage to any of them is noticed
    * even after a failure of power. Done too when the storage is disposed of and no buffer uses it.
    *
    * @throws {FulmarError} As {@link DurableStorage.commit}.

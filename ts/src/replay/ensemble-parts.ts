@@ -51,7 +51,7 @@ export class StorageEnsemble {
   }
 }
 
-/** Which buffers a batch of an ensemble takes. */
+/** Choice of the buffers of a batch of an ensemble. */
 export interface SamplerEnsembleOptions {
   /** Relative probability of each buffer. @default uniform */
   readonly p?: readonly number[]
@@ -77,7 +77,7 @@ export interface SamplerEnsembleOptions {
 export class SamplerEnsemble {
   /** The samplers. */
   readonly samplers: readonly Sampler[]
-  /** Which buffers are drawn. */
+  /** Choice of the buffers. */
   readonly options: SamplerEnsembleOptions
 
   constructor(samplers: readonly Sampler[], options: SamplerEnsembleOptions = {}) {
@@ -124,9 +124,9 @@ export class WriterEnsemble {
 export interface EnsembleParts {
   /** Storages of the items. */
   readonly storages: StorageEnsemble
-  /** Which rows each draws, and which of them a batch takes. @default random ones, of all equally */
+  /** Samplers of all buffers, and the choice among them. @default random rows, all buffers equally likely */
   readonly samplers?: SamplerEnsemble
-  /** Which rows new items of each take. @default rings */
+  /** Writers of all buffers. @default rings */
   readonly writers?: WriterEnsemble
 }
 

@@ -1,4 +1,4 @@
-/** Several buffers drawn from as one, and offline data beside online data. */
+/** Several buffers that are sampled as one, and a fixed buffer combined with a growing one. */
 
 import { call, checkGiven, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawReplayBufferEnsemble, raw } from '../native/index.js'
@@ -37,7 +37,7 @@ export interface EnsembleRow {
 export interface EnsembleBatch {
   /** `[buffers drawn, rows of each]`. */
   readonly items: TensorDict
-  /** Which buffer each part comes from. */
+  /** Index of the buffer of each part. */
   readonly bufferIds: readonly number[]
   /** Rows and info of each part, before their transforms. */
   readonly parts: readonly Pick<ReplayBatch, 'index' | 'info'>[]
@@ -84,7 +84,7 @@ export class ReplayBufferEnsemble {
   /** The buffers. */
   readonly buffers: readonly ReplayBuffer[]
 
-  /** An ensemble of buffers, or of those that have the given parts, whose samplers alone say which of them are drawn. */
+  /** An ensemble of buffers, or of buffers with the given parts, whose `samplers` choose the buffers of a batch. */
   constructor(
     buffersOrParts: readonly ReplayBuffer[] | EnsembleParts,
     options: ReplayBufferEnsembleOptions = {},
@@ -177,7 +177,7 @@ export class ReplayBufferEnsemble {
   /**
    * Writes a folder at `path`, there whole or not at all: storages in the form of `checkpointer`, samplers and writers, in TorchRL's
    * layout, and what draws depend on besides. Native only.
-   * @throws {FulmarError} Those of `ReplayBuffer.dumps`, with the number of the storage.
+   * @throws {FulmarError} The errors of `ReplayBuffer.dumps`, with the number of the storage.
    */
   dumps(path: string, checkpointer: StorageEnsembleCheckpointer): void {
     const member = checkpointerJson(checkpointer.member)
@@ -187,7 +187,7 @@ export class ReplayBufferEnsemble {
 
   /**
    * Restores the ensemble from a folder, written by one of the same parts. Native only.
-   * @throws {FulmarError} Those of `ReplayBuffer.loads`, with the number of the storage; after an error every
+   * @throws {FulmarError} The errors of `ReplayBuffer.loads`, with the number of the storage; after an error every
    * buffer is unchanged.
    */
   loads(path: string, checkpointer: StorageEnsembleCheckpointer): void {
@@ -255,12 +255,12 @@ export class OfflineToOnlineReplayBuffer {
     return this.#fraction
   }
 
-  /** Writes online items; their rows. @throws {FulmarError} Those of {@link ReplayBuffer.extend}. */
+  /** Writes online items; their rows. @throws {FulmarError} The errors of {@link ReplayBuffer.extend}. */
   extend(items: TensorDict): number[] {
     return this.online.extend(items)
   }
 
-  /** Draws a batch. @throws {FulmarError} Those of {@link ReplayBuffer.sample}; what keeps the parts from being one batch. */
+  /** Draws a batch. @throws {FulmarError} The errors of {@link ReplayBuffer.sample}; what keeps the parts from being one batch. */
   sample(count: number): TensorDict {
     const numOffline =
       this.online.length === 0 ? count : Math.min(Math.floor(this.#fraction * count + 0.5), count)

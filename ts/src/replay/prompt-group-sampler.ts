@@ -11,7 +11,7 @@ export interface PromptGroupSamplerOptions {
   readonly numGroups?: number
   /** Rows of each group, from 1. */
   readonly samplesPerGroup?: number
-  /** Which rows of a group: any, the latest, those of the highest reward, or those that make its variance largest. @default 'random' */
+  /** Choice of rows in a group: any, the latest, those of the highest reward, or those of the largest variance. @default 'random' */
   readonly strategy?: 'random' | 'recency' | 'reward' | 'variance'
   /** Key of the prompt of an item. @default 'query' */
   readonly groupKey?: TensorKey

@@ -4,8 +4,8 @@ import { checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawRateLimiter, raw } from '../native/index.js'
 
 /**
- * Which samples and inserts are allowed: samples once there are `minSize` items; samples and inserts in a ratio, `error`
- * around `samplesPerInsert * minSize`; or each item drawn once, with at most `size` waiting.
+ * Rule of a limiter. `minSize` allows samples once there are `minSize` items. `sampleToInsertRatio` keeps samples and inserts in
+ * a ratio, within `error` around `samplesPerInsert * minSize`. `queue` allows one sample an item, with at most `size` waiting.
  */
 export type RateLimiterOptions =
   | { readonly kind: 'minSize'; readonly minSize: number }

@@ -37,7 +37,7 @@ import { attachSampler, RandomSampler, type Sampler } from './sampler.js'
 import { type TrajectoryOptions, trajectoriesOf } from './slice-sampler.js'
 import { ListStorage, type Storage } from './storage.js'
 
-// The door to the private part, for what stands beside buffers.
+// Access to the private part, for modules that work on buffers.
 let unwrap: (buffer: ReplayBuffer) => Handle<RawReplayBuffer>
 
 /**
@@ -114,7 +114,7 @@ export class ReplayBuffer {
 
   /**
    * Writes one item without a batch dimension; its row, or -1 if it was not kept.
-   * @throws {FulmarError} Those of {@link ReplayBuffer.extend}; `INCOMPATIBLE` if the storage has lanes.
+   * @throws {FulmarError} The errors of {@link ReplayBuffer.extend}; `INCOMPATIBLE` if the storage has lanes.
    */
   add(item: TensorDict): number {
     checkDict(item)
@@ -138,7 +138,7 @@ export class ReplayBuffer {
 
   /**
    * Writes what transforms held back, now that nothing more comes: the last steps of a `MultiStepTransform`. Their rows.
-   * @throws {FulmarError} Those of {@link ReplayBuffer.extend}; what the transforms let go is lost then.
+   * @throws {FulmarError} The errors of {@link ReplayBuffer.extend}; what the transforms let go is lost then.
    */
   flush(): number[] {
     const rows: number[] = []
@@ -341,7 +341,7 @@ export class ReplayBuffer {
     this.#transforms.clear()
   }
 
-  /** All that must be kept to go on as if never stopped; transforms and what they hold are the caller's. */
+  /** Returns everything that a resumed run needs, except transforms and the rows that they hold. */
   stateDict(): ReplayBufferState {
     return stateOf(this.#native)
   }
@@ -358,7 +358,7 @@ export class ReplayBuffer {
   /**
    * Writes the buffer as a folder in a form of TorchRL's: rows, sampler, writer, and what it takes to draw the same rows again. It is
    * there whole or not at all. Natively only; transforms are the caller's.
-   * @throws {FulmarError} `IO` if something stands at `path` or the system refuses; with the leaf, what the form cannot hold;
+   * @throws {FulmarError} `IO` if `path` exists or the system refuses; with the leaf, what the form cannot hold;
    *   `UNAVAILABLE` in WebAssembly.
    */
   dumps(path: string, checkpointer: StorageCheckpointerBase): void {

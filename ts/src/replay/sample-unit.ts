@@ -71,8 +71,8 @@ export interface SequenceOptions {
 }
 
 /**
- * A window of steps around each drawn row, `[rows * steps]` in all, with `sequence_id`, `step_in_sequence`,
- * `validity_mask`, `learning_mask` and `anchor_index` beside them.
+ * A window of steps around each drawn row, `[rows * steps]` in all. Each step also has `sequence_id`,
+ * `step_in_sequence`, `validity_mask`, `learning_mask` and `anchor_index`.
  *
  * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; when a buffer is made `OUT_OF_RANGE` for a number out of range.
  *

@@ -1,4 +1,4 @@
-/** Which rows a batch takes. */
+/** Samplers: the choice of the rows of a batch. */
 
 import { checkKnownKeys, FulmarError } from '../core/index.js'
 import type { RawMailbox } from '../native/index.js'
@@ -13,7 +13,7 @@ export interface SamplerOwner {
   ranOut(): boolean
 }
 
-/** Rows that a {@link SamplerSource} draws, and what it says of them: leaves of batch size `[rows]`. */
+/** Rows that a {@link SamplerSource} samples, and columns for them, of batch size `[rows]`. */
 export interface DrawnRows {
   readonly rows: readonly number[]
   readonly info?: TensorDict

@@ -22,8 +22,8 @@ export interface StalenessAwareSamplerOptions {
 }
 
 /**
- * Rows with replacement, in proportion to `1 / (1 + staleness)` or to weights of your own, where staleness is how far the version of the row is behind
- * {@link StalenessAwareSampler.consumerVersion}; it stands at `staleness` of a batch.
+ * Samples rows with replacement, in proportion to `1 / (1 + staleness)` or to weights of your own. The staleness of a row is
+ * {@link StalenessAwareSampler.consumerVersion} minus its version; batches have it at `staleness`.
  *
  * @example
  * ```ts

@@ -41,14 +41,14 @@ const OPTIONS = [
 
 /**
  * Rows on a server that speaks Redis' protocol (Redis, Valkey, KeyDB, Dragonfly), for all processes that name it alike: each sees
- * what the others write, and their buffers go round one ring. A write is one transaction, there whole or not at all. Every operation
- * waits for the server, and this thread with it, at most as long as the timeouts say. Natively only.
+ * the rows of the others, and their buffers write to one ring. A write is one transaction. Every operation blocks this thread until
+ * the server replies, within the timeouts. Needs the addon.
  *
- * After an error of the connection the next operation makes another. Of a write that was sent already it is not known whether it
- * took place; the next look tells. What a server forgets that keeps nothing on disk is an emptied storage.
+ * After an error of the connection the next operation opens a new one. A write that was already sent may have taken place; the next
+ * read shows it. A server that restarts without its data is an empty storage.
  *
- * @throws {FulmarError} `IO` if there is no server or it does not answer in time; `FORBIDDEN` if it wants another password;
- *   `INCOMPATIBLE` if the name stands for something else, or for rows of another capacity; `LIMIT_EXCEEDED` if a reply or a row is
+ * @throws {FulmarError} `IO` if there is no server or it does not reply in time; `FORBIDDEN` if the password is wrong;
+ *   `INCOMPATIBLE` if the name is used for something else, or for rows of another capacity; `LIMIT_EXCEEDED` if a reply or a row is
  *   longer than `replyBytesMax`; `UNAVAILABLE` in WebAssembly; `UNKNOWN_NAME` for an unknown option.
  *
  * @example

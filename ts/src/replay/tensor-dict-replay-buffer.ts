@@ -1,4 +1,4 @@
-/** Buffers whose batches say of themselves. */
+/** Buffers whose batches contain their rows and the columns of the sampler. */
 
 import { checkKnownKeys } from '../core/index.js'
 import { pathOf, type TensorDict, type TensorKey, withRawDict } from '../tensor/tensor-dict.js'
@@ -15,8 +15,8 @@ export interface TensorDictReplayBufferOptions extends ReplayBufferOptions {
 }
 
 /**
- * A buffer whose batches say of themselves: rows at `index`, and what the sampler says beside the items. Priorities are read
- * from the items that are written.
+ * A buffer whose batches contain their rows at `index` and the columns of the sampler. Priorities are read from the items that are
+ * written.
  *
  * @example
  * ```ts

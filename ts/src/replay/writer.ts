@@ -1,4 +1,4 @@
-/** Which rows new items take. */
+/** Writers: the choice of the rows of new items. */
 
 import { checkKnownKeys } from '../core/index.js'
 import type { RawMailbox } from '../native/index.js'

@@ -40,7 +40,7 @@ export interface CheckEnvSpecsOptions {
  * numbers outside their domain (NaN is in none), flags that contradict each other, a reset that begins at an end, another
  * episode under the same seed, and specs that cannot draw their own values.
  *
- * @throws {FulmarError} Those of {@link TensorSpec.check}, with the place (`reset`, `step 2`, ...) and the key before the
+ * @throws {FulmarError} The errors of {@link TensorSpec.check}, with the place (`reset`, `step 2`, ...) and the key before the
  *   message; `INCOMPATIBLE` for flags and episodes that contradict; `OUT_OF_RANGE` if `steps` is not an integer from 1;
  *   `UNKNOWN_NAME` for an unknown option.
  *

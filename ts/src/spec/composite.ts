@@ -168,7 +168,7 @@ export class Composite<E extends SpecEntries = SpecEntries> extends TensorSpec<D
 
   /**
    * Puts all entries of `other` here, over those at the same keys; nested dictionaries merge. Returns this spec.
-   * @throws {FulmarError} Those of {@link Composite.set}. After an error nothing has changed.
+   * @throws {FulmarError} The errors of {@link Composite.set}. After an error nothing has changed.
    */
   update(other: Composite | SpecEntries): this {
     changeable(this, [])

@@ -15,7 +15,7 @@ export interface DiscreteOptions<D extends Dtype = Dtype, S extends SpecShape = 
   /** The element type. @default 'i64' for indices, 'bool' for blocks */
   readonly dtype?: D
   /**
-   * Which values are allowed, true those that are: bools broadcast to the shape, its last dimension all values of a cell.
+   * True for allowed values: bools that broadcast to the shape, with a last dimension for the values of a cell.
    * @default all
    */
   readonly mask?: SpecTable<boolean>
@@ -41,7 +41,7 @@ export class DiscreteSpec<D extends Dtype = Dtype, P = unknown> extends TensorSp
     return withRawSpec(this, (spec) => tensorOr(spec.nvec())) as Tensor<'i64'>
   }
 
-  /** Which values are allowed, broadcast to the shape; nothing where all are. */
+  /** The mask of allowed values, broadcast to the shape; `undefined` if all are allowed. */
   get mask(): Tensor<'bool'> | undefined {
     return withRawSpec(this, (spec) => tensorOr(spec.mask())) as Tensor<'bool'> | undefined
   }

@@ -69,9 +69,9 @@ export type SpecPlace = string | number
 
 /** The first rule that a value breaks. */
 export interface SpecViolation {
-  /** The way to the leaf that is wrong, or to the key that is missing or one too many. */
+  /** The path of the wrong leaf, or of the missing or surplus key. */
   readonly path: readonly SpecPlace[]
-  /** Which kind of rule; `kind` is a tensor where a dictionary must be, and the like. */
+  /** The rule; `kind` means another kind of entry, such as a tensor in place of a dictionary. */
   readonly rule: 'shape' | 'dtype' | 'kind' | 'key' | 'domain' | 'nan'
   /** Rule for the leaf. */
   readonly expected: string

@@ -30,7 +30,7 @@ export class TED2Nested {
     this.#keys = keysJson(options)
   }
 
-  /** Copies. @throws {FulmarError} Those of {@link TED2Flat.forward}. */
+  /** Copies. @throws {FulmarError} The errors of {@link TED2Flat.forward}. */
   forward(steps: TensorDict, ring: RingPosition = {}): TensorDict {
     return converted(this.#keys, steps, (keys, dict) => keys.nested(dict, ringJson(ring)))
   }
@@ -62,7 +62,7 @@ export class Nested2TED {
 
   /**
    * Copies.
-   * @throws {FulmarError} Those of {@link Flat2TED.forward}; `INCOMPATIBLE`, with the key, if an entry is not ragged; `SHAPE_MISMATCH`
+   * @throws {FulmarError} The errors of {@link Flat2TED.forward}; `INCOMPATIBLE`, with the key, if an entry is not ragged; `SHAPE_MISMATCH`
    *   if its rows are not the trajectories that `doneKey` ends.
    */
   forward(nested: TensorDict): TensorDict {

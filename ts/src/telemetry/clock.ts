@@ -1,6 +1,6 @@
 /** Time as an argument: whoever measures or waits is given a {@link Clock}, so no test has to sleep. */
 
-/** Tells the time and wakes up later. */
+/** A clock with timers. */
 export interface Clock {
   /** Milliseconds since some fixed moment; never goes back. */
   nowMs(): number

@@ -105,7 +105,7 @@ function resultTable(events: readonly RunEvent[]): string {
 function learningCurves(events: readonly RunEvent[]): string {
   const hasPhase = (phase: StepEvent['phase']) =>
     events.some((event) => event.event === 'step' && event.phase === phase)
-  // A run that only learnt from pairs has its curves below.
+  // The curves of a run that trained only on pairs are below.
   if (hasPhase('dpo') && !hasPhase('grpo')) return ''
   const evaluations = events.filter(
     (event): event is EvalEvent => event.event === 'eval' && event.phase === 'grpo',

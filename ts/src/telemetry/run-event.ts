@@ -8,7 +8,7 @@ const PHASES: readonly Phase[] = ['sft', 'dpo', 'grpo']
 /** One optimiser step. */
 export interface StepEvent {
   readonly event: 'step'
-  /** Which part of the run. */
+  /** Phase of the run. */
   readonly phase: Phase
   /** Counts from 1 within the phase. */
   readonly step: number

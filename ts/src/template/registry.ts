@@ -37,7 +37,7 @@ export interface TemplateQuery {
   readonly nameOrPath?: string | undefined
   /**
    * `strict`: the template, the name, the tokenizer's template, or an error: nothing is guessed. `torchrl`: TorchRL's
-   * guess by the tokenizer's name, and ChatML where that tells nothing.
+   * guess by the tokenizer's name, and ChatML for an unknown name.
    * @default 'strict'
    */
   readonly selection?: 'strict' | 'torchrl' | undefined

@@ -116,7 +116,7 @@ export class LazyStack {
    *   {@link TensorDict.set}. After an error nothing has changed.
    */
   set(key: TensorKey, entry: TensorDictEntry): this {
-    // The batch of the value tells per-element values from one that all elements share.
+    // The batch of the value distinguishes values for each element from one that all elements share.
     const batchSize = entry instanceof NonTensorStack ? this.batchSize : []
     const holder = TensorDict.from({ '': entry }, { batchSize })
     this.#native.call((stack) => withRawDict(holder, (one) => stack.set(pathOf(key), one)))
@@ -149,7 +149,7 @@ export class LazyStack {
   /**
    * Returns the elements at `index`: a part, or a selection of one, if `index` has a position along the
    * stacked dimension; else a stack of parts.
-   * @throws {FulmarError} Those of `TensorDict.at`; those of {@link LazyStack.dense} if several lists, or a mask over several
+   * @throws {FulmarError} The errors of `TensorDict.at`; those of {@link LazyStack.dense} if several lists, or a mask over several
    *   dimensions, pick across parts.
    *
    * @example

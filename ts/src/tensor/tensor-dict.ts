@@ -365,7 +365,7 @@ export class TensorDict<Shape extends object = object> {
    * Writes the entries of `part` over the batch elements at `index`. Entries missing from `part` stay.
    * Entries missing here are added, with 0 at all other elements, unless this is locked. Returns this
    * dictionary; entries taken from it before keep their elements.
-   * @throws {FulmarError} Those of `TensorDict.at`; `SHAPE_MISMATCH` if batch size or shapes differ; `INCOMPATIBLE`
+   * @throws {FulmarError} The errors of `TensorDict.at`; `SHAPE_MISMATCH` if batch size or shapes differ; `INCOMPATIBLE`
    *   if kinds or dtypes do, or an entry is ragged; `CLOSED` if a locked one would get a key. After an error nothing has
    *   changed.
    *
@@ -398,7 +398,7 @@ export class TensorDict<Shape extends object = object> {
 
   /**
    * Calls {@link TensorDict.write} for the batch elements at `index` only.
-   * @throws {FulmarError} Those of {@link TensorDict.write} and `TensorDict.at`.
+   * @throws {FulmarError} The errors of {@link TensorDict.write} and `TensorDict.at`.
    *
    * @example
    * ```ts
@@ -429,7 +429,7 @@ export class TensorDict<Shape extends object = object> {
   /**
    * Writes a finite number to all tensors at the batch elements at `index`, cast to each dtype; JSON values stay. Returns this
    * dictionary.
-   * @throws {FulmarError} Those of `TensorDict.at`; `OUT_OF_RANGE` if a dtype cannot hold `value`; `INCOMPATIBLE` if an entry
+   * @throws {FulmarError} The errors of `TensorDict.at`; `OUT_OF_RANGE` if a dtype cannot hold `value`; `INCOMPATIBLE` if an entry
    *   is ragged. After an error nothing has changed.
    */
   fillAt(index: readonly BatchIndex[], value: number): this {
@@ -506,7 +506,7 @@ export class TensorDict<Shape extends object = object> {
   /**
    * Converts every tensor, and the values of every ragged one, to another element type or device, as
    * {@link Tensor.to} does.
-   * @throws {FulmarError} Those of {@link Tensor.to}, with the key.
+   * @throws {FulmarError} The errors of {@link Tensor.to}, with the key.
    */
   to(target: Dtype | PlacedDevice): TensorDict {
     if (!namesDevice(target)) return this.#operated({ op: 'to', dtype: target })
@@ -807,7 +807,7 @@ export class TensorDict<Shape extends object = object> {
   /**
    * Writes all entries of `other` here, over those at the same keys; nested dictionaries merge. Returns this
    * dictionary.
-   * @throws {FulmarError} Those of {@link TensorDict.set}. After an error nothing has changed.
+   * @throws {FulmarError} The errors of {@link TensorDict.set}. After an error nothing has changed.
    */
   update(other: TensorDict): this {
     this.#native.call((dict) => withRawDict(other, (entries) => dict.update(entries)))

@@ -87,7 +87,7 @@ export abstract class NativeTokenizer implements TokenizerLike {
     return this.#native.call((native) => native.isSpecial(id))
   }
 
-  /** Special tokens by the name that chat templates know them by, such as `eos_token`. */
+  /** Special tokens by their names in chat templates, such as `eos_token`. */
   get specialTokens(): Readonly<Record<string, string>> {
     return JSON.parse(this.#native.call((native) => native.specialTokens()))
   }
@@ -111,7 +111,7 @@ export abstract class NativeTokenizer implements TokenizerLike {
     return JSON.parse(this.#native.call((native) => native.surroundings()))
   }
 
-  /** Gives the native memory back. Renderers made with this tokenizer go on working. */
+  /** Releases the native memory. Renderers made with this tokenizer keep working. */
   [Symbol.dispose](): void {
     this.#native.free()
   }

@@ -26,7 +26,7 @@ export interface TruncationOptions {
   /** The most tokens that are kept. */
   readonly maxLength: number
   /**
-   * Which end is cut off.
+   * The end that is cut off.
    * @default 'right'
    */
   readonly side?: 'left' | 'right'

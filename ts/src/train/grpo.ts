@@ -55,7 +55,7 @@ export type GrpoStep = RolloutTrainingStep
  * const model = createModel({ seed: 1 }, { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1 })
  * const task = sumDigits({ prompt: 'short' })
  * for await (const step of grpo({ model, task, lora: { rank: 4 }, groupSize: 2, promptsPerStep: 2, maxTokens: 4, steps: 1 })) {
- *   assert.equal(step.reward.mean, 0) // an untrained policy says nothing right
+ *   assert.equal(step.reward.mean, 0) // an untrained policy has no right answer
  *   assert.equal(step.update, null) // so there is nothing to compare
  * }
  * ```

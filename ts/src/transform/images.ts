@@ -105,7 +105,7 @@ export interface CenterCropOptions extends MappedKeys {
  * ```
  */
 export class CenterCrop extends Transform {
-  /** @throws {FulmarError} Those of {@link Resize}. */
+  /** @throws {FulmarError} The errors of {@link Resize}. */
   constructor(options: CenterCropOptions) {
     super(() => rawTransform('CenterCrop', options))
   }

@@ -77,7 +77,7 @@ export class MultiStep extends Transform {
  */
 export class MultiStepTransform extends Transform {
   /**
-   * @throws {FulmarError} Those of {@link MultiStep}. `inverse`: also `SHAPE_MISMATCH`, `UNKNOWN_NAME` or `INCOMPATIBLE` if
+   * @throws {FulmarError} The errors of {@link MultiStep}. `inverse`: also `SHAPE_MISMATCH`, `UNKNOWN_NAME` or `INCOMPATIBLE` if
    *   items do not fit those that are held.
    */
   constructor(options: MultiStepOptions) {

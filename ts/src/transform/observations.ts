@@ -68,7 +68,7 @@ export class UnsqueezeTransform extends Transform {
 
 /** Options of {@link CatTensors}. */
 export interface CatTensorsOptions {
-  /** Which tensors, in this order. */
+  /** Keys of the tensors, in this order. */
   readonly inKeys: TransformKeys
   /** Key of the result. */
   readonly outKey: TensorKey
@@ -104,9 +104,9 @@ export class CatTensors extends Transform {
 
 /** Options of {@link DoubleToFloat}. */
 export interface DoubleToFloatOptions {
-  /** Which tensors are read as singles. @default all doubles */
+  /** Keys of tensors that are read as singles. @default all doubles */
   readonly inKeys?: TransformKeys
-  /** Which tensors are stored as doubles. @default [] */
+  /** Keys of tensors that are stored as doubles. @default [] */
   readonly inKeysInv?: TransformKeys
 }
 

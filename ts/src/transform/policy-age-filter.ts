@@ -9,7 +9,7 @@ export interface PolicyAgeFilterOptions {
   readonly version?: number | (() => number)
   /** Maximum number of versions that a row may be behind, an integer from 0. @default 0 */
   readonly maxPolicyLag?: number
-  /** Which integers are the version of a row. @default 'policy_version' */
+  /** Key of the version of a row, an integer. @default 'policy_version' */
   readonly policyVersionKey?: TensorKey
   /** If true, rows without a version throw; else they stay. @default false */
   readonly strict?: boolean

@@ -147,7 +147,7 @@ export interface DensifyRewardOptions {
   readonly doneKey?: TensorKey
   /** Key of the result, below `next`. @default in place */
   readonly rewardKeyOut?: TensorKey
-  /** Which batch dimension is time; negative from the last. @default -1 */
+  /** The batch dimension of time; negative from the last. @default -1 */
   readonly timeDim?: number
   /** By which a reward shrinks with every step before it, from 0 to 1. @default 1 */
   readonly discount?: number

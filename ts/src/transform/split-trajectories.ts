@@ -46,7 +46,7 @@ export function splitTrajectories(steps: TensorDict, options: SplitTrajectoriesO
 /**
  * {@link splitTrajectories} without padding: as many elements as there are trajectories, each tensor ragged, one row a
  * trajectory.
- * @throws {FulmarError} Those of {@link splitTrajectories}.
+ * @throws {FulmarError} The errors of {@link splitTrajectories}.
  *
  * @example
  * ```ts

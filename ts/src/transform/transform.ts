@@ -10,7 +10,7 @@ export type TransformKeys = string | readonly TensorKey[]
 
 /** Options of transforms that put what they make of some entries in their place or elsewhere. */
 export interface MappedKeys {
-  /** Which entries. */
+  /** Keys of the entries. */
   readonly inKeys?: TransformKeys
   /** Keys of the results, as many. @default in place */
   readonly outKeys?: TransformKeys
@@ -63,7 +63,7 @@ export abstract class Transform {
 
   /**
    * Transforms items on write; `undefined` if all of them are held back.
-   * @throws {FulmarError} Those of {@link Transform.forward}; then no item was held back.
+   * @throws {FulmarError} The errors of {@link Transform.forward}; then no item was held back.
    */
   inverse(items: TensorDict): TensorDict | undefined {
     prepare(this)
@@ -98,7 +98,7 @@ export abstract class Transform {
     this.#native.call((raw) => withRawDict(state, (dict) => raw.loadState(dict)))
   }
 
-  /** Says which version of the policy is in use, an integer from 0; filters by age listen. */
+  /** Sets the current version of the policy, an integer from 0, for filters by age. */
   setPolicyVersion(version: number): void {
     this.#native.call((raw) => raw.setPolicyVersion(version))
   }

@@ -15,7 +15,7 @@ export interface CatFramesOptions {
   readonly padding?: 'same' | 'constant'
   /** @default 0 */
   readonly paddingValue?: number
-  /** Which tensors. */
+  /** Keys of the tensors. */
   readonly inKeys: TransformKeys
   /** Keys of the results, as many. @default in place */
   readonly outKeys?: TransformKeys
@@ -96,7 +96,7 @@ export class ActionChunkTransform extends Transform {
 export interface RandomCropTensorDictOptions {
   /** Number of steps, from 1. */
   readonly subSeqLen: number
-  /** Which batch dimension is cropped; negative from the last. @default -1 */
+  /** The batch dimension that is cropped; negative from the last. @default -1 */
   readonly sampleDim?: number
   /** Bools that are true at the first steps of each sequence, those that count. @default all count */
   readonly maskKey?: TensorKey

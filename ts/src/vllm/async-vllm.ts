@@ -127,7 +127,7 @@ const SERVERS_MAX = 4096
  * import { AsyncVLLM, fetchClient } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * // A server that always says 7, behind a `fetch` of one's own.
+ * // A server that always samples 7, simulated by a `fetch` function.
  * const client = fetchClient(async (url, { body = '{}' }) => {
  *   const { prompt, request_id, max_tokens } = JSON.parse(body)
  *   const token_ids = new Array(max_tokens).fill(7)
@@ -261,7 +261,7 @@ export class AsyncVLLM implements StreamingPolicy, WeightReceiver<string> {
    * import { AsyncVLLM, fetchClient } from 'fulmar'
    * import assert from 'node:assert/strict'
    *
-   * // A server that says 7 and then 8, in an event each.
+   * // A server that samples 7 and then 8, in an event each.
    * const client = fetchClient(async (url, { body = '{}' }) => {
    *   const { prompt, request_id, stream } = JSON.parse(body)
    *   const part = (token_ids: number[], finish_reason: string | null) => {

@@ -82,7 +82,7 @@ export class Adapters {
     return this.#use
   }
 
-  /** Loads an adapter on all servers in use, which go on serving what they serve. @throws {FulmarError} `UNAVAILABLE` if all are out. */
+  /** Loads an adapter on all servers in use, which keep serving what they serve. @throws {FulmarError} `UNAVAILABLE` if all are out. */
   async load(name: string, path: string, version: number): Promise<LoadedAdapter> {
     const { serving } = this.#servers.router
     const targets = [...serving.keys()].filter((target) => serving[target])

@@ -10,7 +10,7 @@ import { type ExportedCall, exportedCalls, type Parameter } from './exported-cal
 import { closeWorld, instanceOf, madeValue } from './made-arguments.js'
 
 const BOGUS = 'zzUnknownKey'
-/** Why a call is not expected to refuse an unknown key, by id and parameter. */
+/** Reasons that calls need not refuse an unknown key, by id and parameter. */
 const EXCEPTIONS: Readonly<Record<string, string>> = {}
 
 /** Functions that may throw another error without arguments, with the reason. */

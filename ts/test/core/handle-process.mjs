@@ -1,4 +1,4 @@
-/** A process beside the test: draws batches and forgets them, in the way that its argument says, and writes down the most memory it held. */
+/** Runs in a process of its own: samples batches and drops them, as its argument asks, and prints its peak memory. */
 
 import { LazyTensorStorage, ReplayBuffer } from '../../../dist/entry/replay.js'
 import { Tensor, TensorDict } from '../../../dist/entry/tensor.js'

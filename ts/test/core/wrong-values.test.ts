@@ -25,7 +25,7 @@ const PLAIN: readonly (readonly [wrong: () => unknown, type: RegExp])[] = [
 const INNER =
   /private member|Cannot read|is not a function|is not iterable|napi|reading '|of undefined|of null|recursion/
 
-/** Why a call may take such a value, by id and parameter. */
+/** Reasons that calls may accept such a value, by id and parameter. */
 const EXCEPTIONS: Readonly<Record<string, string>> = {}
 
 async function outcomeOf(body: () => unknown): Promise<string | undefined> {

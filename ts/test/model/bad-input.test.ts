@@ -53,7 +53,7 @@ describe('adapters', () => {
 
 describe('a GGUF file', () => {
   const bytes = readFileSync(new URL('../../../tests/golden/model/gguf_llama/tiny.gguf', import.meta.url))
-  /** Counts of tensors and of metadata stand behind magic and version. */
+  /** Counts of tensors and of metadata follow magic and version. */
   it.each<[string, number, bigint]>([
     ['tensors', 8, 2n ** 63n],
     ['tensors', 8, 2n ** 64n - 1n],

@@ -177,7 +177,7 @@ describe('Engine', () => {
       const signal = {
         get aborted() {
           looks += 1
-          if (looks === 2) stepped = optimizer.step() // beside the turns that follow
+          if (looks === 2) stepped = optimizer.step() // while the next turns run
           return false
         },
       }

@@ -1,4 +1,4 @@
-// Tests of what `decoder.ts` offers beside log-probs: heads that read one number, recomputed activations, costs.
+// Tests of `decoder.ts` without log-probs: scalar heads, recomputed activations, costs.
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-// Tests the edge module beside the whole build: the same answers, and what it lacks.
+// Compares the edge module with the whole one: the same results, and the functions that it lacks.
 
 import { spawnSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'

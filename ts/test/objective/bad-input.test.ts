@@ -32,7 +32,7 @@ const TOKENS = {
 const OTHERS = floats(-1, -1, -1, -1)
 type Batch = typeof TOKENS & Readonly<Record<string, unknown>>
 
-/** Each loss with a batch that it takes, and the column beside `logProb` that it reads. */
+/** Each loss with a valid batch, and the column that it reads besides `logProb`. */
 const LOSSES: [string, (batch: Batch) => LossResult, object, string][] = [
   [
     'SFTLoss',

@@ -1,4 +1,4 @@
-/** A process beside the test: writes to a folder and draws from it, as its argument says. */
+/** Runs in a process of its own: writes to a folder and samples from it, as its argument asks. */
 
 import { LazyMemmapStorage, ReplayBuffer } from '../../../dist/entry/replay.js'
 import { Tensor, TensorDict } from '../../../dist/entry/tensor.js'

@@ -1,4 +1,4 @@
-// Random programs on whole buffers (replay-buffer.ts, with every storage.ts), beside a plain JavaScript ring.
+// Random programs on whole buffers (replay-buffer.ts, with every storage.ts), compared with a plain JavaScript ring.
 
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'

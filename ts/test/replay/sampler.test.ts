@@ -26,7 +26,7 @@ const END = [['next', 'done']]
 const buffer = (sampler: Sampler, capacity = 100, seed = 5) =>
   new ReplayBuffer({ storage: new LazyTensorStorage(capacity), sampler, seed })
 
-/** The slices of a batch, each as its steps, told apart by where episode or step do not go on. */
+/** The slices of a batch, each as its steps; a slice begins where the episode changes or steps do not follow each other. */
 function slicesOf(batch: TensorDict): { episode: number; steps: number[] }[] {
   const episode = numbersOf(batch, 'episode')
   const last = numbersOf(batch, ['next', 'truncated'])
@@ -246,7 +246,7 @@ describe('SliceSampler', () => {
       8,
     )
     one.extend(items)
-    // Episode 0 lies in rows 0, 2, 4, 6; episode 1 in 1, 3 and, as its count leaps, in 5, 7.
+    // Episode 0 has rows 0, 2, 4, 6; episode 1 has 1, 3 and, as its count leaps, 5, 7.
     const { index } = one.sampleWithInfo(400)
     const drawn = new Set(range(200).map((slice) => `${index[2 * slice]},${index[2 * slice + 1]}`))
     expect([...drawn].sort()).toEqual(['0,2', '1,3', '2,4', '4,6', '5,7'])

@@ -1,4 +1,4 @@
-/** A thread beside the test: writes to a shared buffer, draws from it, or both, as `workerData` says. */
+/** Runs in a thread of its own: writes to a shared buffer, samples from it, or both, as `workerData` asks. */
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { ReplayBuffer } from '../../../dist/entry/replay.js'

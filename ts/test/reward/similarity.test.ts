@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { SIMILARITY_EXCESS, similarity } from '../../src/reward/index.js'
 import { SIMILARITY_LENGTH_MAX, SIMILARITY_PAIRS_MAX } from '../../src/reward/similarity.js'
 
-/** Letters of the longest common piece and of what stands left and right of it, told by trying every piece. */
+/** Letters of the longest common substring and of the parts left and right of it, found by trying every substring. */
 function common(a: string, b: string): number {
   for (let length = a.length; length > 0; length--) {
     for (let start = 0; start + length <= a.length; start++) {

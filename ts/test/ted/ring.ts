@@ -16,7 +16,7 @@ export const drawnRing: fc.Arbitrary<Drawn> = fc.record({
   ends: fc.array(fc.boolean(), { minLength: 1, maxLength: 20 }),
 })
 
-/** The ring with zeros where nothing was written, where it stands, and how many rows its observations take once each. */
+/** A ring with zeros in unwritten rows, its position, and the number of rows that its observations take once each. */
 export function ringOf({ capacity, ends }: Drawn) {
   const columns = { observation: zeros(capacity), next: zeros(capacity), reward: zeros(capacity) }
   const done = new Uint8Array(capacity)

@@ -58,7 +58,7 @@ describe('renderReport', () => {
     expect(html.match(/<svg/g)).toHaveLength(2)
     for (const style of ['loss', 'pass', 'reward']) expect(html).toContain(`class="curve curve-${style}"`)
     expect(html).toContain('share of pairs in the right order')
-    // Beside rewards, both are drawn; where nothing but a loss was measured, nothing else is.
+    // With rewards both are drawn; where only a loss was measured, only that is.
     expect(page({ events: [...steps, step(1, { reward: 1 })] }).match(/<svg/g)).toHaveLength(3)
     expect(page({ events: [step(1, { loss: 1 }, 'dpo')] }).match(/<svg/g)).toHaveLength(1)
   })

@@ -13,7 +13,7 @@ const oneOf = async (run: Tool['run'], limits: ToolLimits = {}) => {
   const [result] = await runnerOf([tool('it', run)], limits).run([call('it')], { messages: [] })
   return result?.ok ? result.value : [result?.error.code, result?.error.message]
 }
-/** Lets all that waits for nothing but promises go on. */
+/** Lets everything continue that waits for promises only. */
 const settle = () => new Promise((resolve) => setImmediate(resolve))
 
 describe('ToolRunner', () => {

@@ -11,7 +11,7 @@ import { TINY } from '../model/tiny.js'
 import { failing } from '../torchrl/envs/chats.js'
 
 const fresh = () => createModel({ seed: 1 }, { ...TINY, max_position_embeddings: 256 })
-/** Rewards answers that hold many lower-case letters: learnt within a few steps. */
+/** Rewards answers that hold many lower-case letters, which a model learns within a few steps. */
 const task = defineTask({
   name: 'letters',
   rows: ['a', 'b', 'c'],

@@ -7,7 +7,7 @@ import { sumDigits } from '../../src/task/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 import { TINY } from '../model/tiny.js'
 
-/** Everything that a recipe needs, small. The task rewards answers that hold many `a`s: learnt within a few steps. */
+/** Everything that a recipe needs, small. The task rewards answers that hold many `a`s, which a model learns within a few steps. */
 export function makeParts({ seed = 1, score }: { seed?: number; score?: (text: string) => number } = {}) {
   const tokenizer = new CharTokenizer({ alphabet: '\nabcdefghijklmnopqrstuvwxyz' })
   const renderer = createRenderer(tokenizer, { name: 'chatml' })

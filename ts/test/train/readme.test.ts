@@ -1,4 +1,4 @@
-/** The first program of README.md, as it stands there. */
+/** The first program of README.md, unchanged. */
 
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'

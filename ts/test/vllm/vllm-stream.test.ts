@@ -14,7 +14,7 @@ const request: GenerateRequest = {
   stopIds: [],
 }
 
-/** The ids that a stream told, part by part, and how it ended. */
+/** The ids of the parts of a stream, and how it ended. */
 async function listen(policy: AsyncVLLM, asked = request) {
   const stream = policy.stream(asked)
   const parts: number[][] = []

@@ -1,4 +1,4 @@
-//! Ours beside benches/rival/trl/objective.py: losses, estimates and draws without Node in between.
+//! Compared with benches/rival/trl/objective.py: losses, estimates and draws without Node in between.
 //!
 //!     bench_objective FOLDER
 //!

@@ -1,4 +1,4 @@
-//! Ours beside the rivals of benches/rival/torchrl: buffers without Node in between.
+//! Compared with the rivals of benches/rival/torchrl: buffers without Node in between.
 //!
 //! Each line of standard input is a request, each answer one line of JSON: `open CASE ROWS` fills a buffer, `check` draws and
 //! says how much of it is wrong, `state` digests all rows, `OPERATION COUNT REPEATS` gives the mean time of a call in

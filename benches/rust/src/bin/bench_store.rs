@@ -1,4 +1,4 @@
-//! The durable store beside a plain file: the same bytes in the same pieces, each made durable before the next.
+//! The durable store compared with a plain file: the same bytes in the same pieces, each made durable before the next.
 //!
 //! `bench_store FOLDER`. Each line of standard input is a request, each answer one line of JSON: `store PIECE` and
 //! `raw PIECE` write 16,384 records of 4 KB in groups of PIECE, each followed by a commit or by `fdatasync`, and tell the

@@ -25,7 +25,7 @@ impl Decoder {
     /// }"#)?;
     /// let mut decoder = Decoder::new(config, 1)?;
     /// decoder.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 0)?;
-    /// assert_eq!(decoder.num_trainable(), 2 * 2 * (8 + 8)); // beside q and v
+    /// assert_eq!(decoder.num_trainable(), 2 * 2 * (8 + 8)); // two matrices for each of q and v
     /// let bytes = decoder.lora_to_safetensors()?; // PEFT's adapter_model.safetensors
     /// decoder.merge_lora()?;
     /// decoder.load_lora(LoraConfig { r: 2, ..LoraConfig::default() }, &bytes)?;

@@ -166,7 +166,7 @@ impl ConsumingSampler {
         self.freed.clear();
     }
 
-    /// Returns all that must be kept to go on as if never stopped.
+    /// Returns all that must be kept to continue with the same draws.
     #[must_use]
     pub fn state(&self) -> ConsumingSamplerState {
         ConsumingSamplerState {

@@ -260,7 +260,7 @@ impl PrioritizedSampler {
         self.max_priority = None;
     }
 
-    /// Returns all that must be kept to go on as if never stopped. O(rows).
+    /// Returns all that must be kept to continue with the same draws. O(rows).
     #[must_use]
     pub fn state(&self) -> PrioritizedSamplerState {
         PrioritizedSamplerState {

@@ -186,7 +186,7 @@ impl PrioritizedSliceSampler {
         self.may_start.fill(false);
     }
 
-    /// Returns all that must be kept to go on as if never stopped. O(rows).
+    /// Returns all that must be kept to continue with the same draws. O(rows).
     #[must_use]
     pub fn state(&self) -> PrioritizedSliceSamplerState {
         PrioritizedSliceSamplerState {

@@ -198,7 +198,7 @@ impl PromptGroupSampler {
         self.rows.clear();
     }
 
-    /// Returns all that must be kept to go on as if never stopped. O(rows).
+    /// Returns all that must be kept to continue with the same draws. O(rows).
     #[must_use]
     pub fn state(&self) -> PromptGroupSamplerState {
         let member = |&row: &usize| {

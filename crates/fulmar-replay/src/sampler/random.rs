@@ -48,7 +48,7 @@ impl RandomSampler {
         (0..count).map(|_| Ok(self.rng.below(num_rows as u64)? as usize)).collect()
     }
 
-    /// Returns all that must be kept to go on as if never stopped.
+    /// Returns all that must be kept to continue with the same draws.
     #[must_use]
     pub fn state(&self) -> RandomSamplerState {
         RandomSamplerState { rng: self.rng.state().words() }

@@ -226,7 +226,7 @@ impl SliceSampler {
         self.index.clear();
     }
 
-    /// Returns all that must be kept to go on as if never stopped. O(trajectories).
+    /// Returns all that must be kept to continue with the same draws. O(trajectories).
     #[must_use]
     pub fn state(&self) -> SliceSamplerState {
         SliceSamplerState { options: self.options, index: self.index.state(), rng: self.rng.state().words() }

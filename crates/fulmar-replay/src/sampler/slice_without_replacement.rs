@@ -126,7 +126,7 @@ impl SliceSamplerWithoutReplacement {
         self.restart();
     }
 
-    /// Returns all that must be kept to go on as if never stopped. O(trajectories).
+    /// Returns all that must be kept to continue with the same draws. O(trajectories).
     #[must_use]
     pub fn state(&self) -> SliceSamplerWithoutReplacementState {
         SliceSamplerWithoutReplacementState {

@@ -190,7 +190,7 @@ impl StalenessAwareSampler {
         self.places.clear();
     }
 
-    /// Returns all that must be kept to go on as if never stopped. O(rows).
+    /// Returns all that must be kept to continue with the same draws. O(rows).
     #[must_use]
     pub fn state(&self) -> StalenessAwareSamplerState {
         let versions = self.rows_by_version.iter().map(|(&version, rows)| (version, rows.clone())).collect();

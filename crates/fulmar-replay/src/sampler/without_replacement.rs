@@ -136,7 +136,7 @@ impl SamplerWithoutReplacement {
         self.epoch_rng = self.rng.state();
     }
 
-    /// Returns all that must be kept to go on as if never stopped.
+    /// Returns all that must be kept to continue with the same draws.
     #[must_use]
     pub fn state(&self) -> SamplerWithoutReplacementState {
         SamplerWithoutReplacementState {

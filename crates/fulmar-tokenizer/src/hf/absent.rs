@@ -1,4 +1,4 @@
-//! Stands in for the crate `tokenizers` in builds without the feature `library`: files of other families are refused.
+//! Replaces the crate `tokenizers` in builds without the feature `library`: files of other families are refused.
 
 use fulmar_core::{Error, ErrorKind};
 use serde_json::Value;

@@ -72,10 +72,11 @@ fn room(path: &str) -> String {
 /// Returns the phrases: openers of doc comments, words in comments and pages, and ends of error messages.
 fn phrases(source: &Source) -> Vec<(usize, &str)> {
     let words = pattern!(
-        r"(?i)\b(who|whom|nobody|somebody|(?:is|are|was|were) told|knows|buries|goes on|(?:is|are) none|no number|lies?|lying|stands?|stood|beside|sa(?:y|ys|id) so)\b"
+        r"(?i)\b(who|whom|nobody|somebody|everybody|anybody|everyone|anyone|someone|told|knows|knew|learnt|mends?|buries|(?:go|goes|going|went|gone) on|(?:is|are) none|no number|lies?|lying|stands?|stood|beside|sa(?:y|ys|id) so)\b"
     );
     let ends = pattern!(r#"\bgot (none|others|less)\b[^"'`\n]{0,3}["'`]"#);
-    let openers = pattern!(r"^\s*(?:///|//!|/\*\*|\*) (What|Whether|Where|How|Those of|Who)\b");
+    let openers = pattern!(r"^\s*(?:///|//!|/\*\*|\*) (What|Whether|Where|Which|Why|How|Those of|Who)\b");
+    let throws = pattern!(r"@throws \{FulmarError\} (What|Those of)\b");
     let is_page = source.path.ends_with(".md");
     let is_code = source.is_rust() || source.is_script();
     let (mut found, mut at, mut before) = (Vec::new(), 0, "");
@@ -90,6 +91,7 @@ fn phrases(source: &Source) -> Vec<(usize, &str)> {
         let patterns = [
             (words, is_page || (is_code && code < line.trim_end().len()), if is_page { 0 } else { code }),
             (openers, is_code && begins_doc, 0),
+            (throws, is_code && line.contains("@throws"), 0),
             (ends, line.contains("got "), 0),
         ];
         for (pattern, _, from) in patterns.into_iter().filter(|(_, is_here, _)| *is_here) {
@@ -130,6 +132,20 @@ mod tests {
             found("docs/a.md", "It lies beside what stands there, and says so.\n"),
             ["lies", "beside", "stands", "says so"]
         );
+    }
+
+    #[test]
+    fn persons_and_idioms_in_any_tense_are_counted() {
+        assert_eq!(
+            found("docs/a.md", "Everybody was told, went on and learnt.\n"),
+            ["Everybody", "told", "went on", "learnt"]
+        );
+        assert_eq!(found("docs/a.md", "No one-hot depends on the gone only.\n"), Vec::<String>::new());
+        assert_eq!(
+            found("ts/src/x/a.ts", "/** Which row. @throws {FulmarError} What `b` throws. */\n"),
+            ["Which", "What"]
+        );
+        assert_eq!(found(PATH, "/// Why it failed.\n"), ["Why"]);
     }
 
     #[test]

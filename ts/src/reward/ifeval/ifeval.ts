@@ -11,7 +11,7 @@ export interface IFEvalRow {
   readonly key?: number
   /** Prompt of the row. */
   readonly prompt: string
-  /** Which instructions are in it. */
+  /** Names of the instructions. */
   readonly instruction_id_list: readonly string[]
   /** Their arguments, as many. */
   readonly kwargs: readonly (IfEvalKwargs | null)[]
@@ -253,7 +253,7 @@ export class IfEvalScorer {
     this.#checkOptions = { json }
   }
 
-  /** Scores a response against instructions. @throws {FulmarError} Those of {@link ifEvalChecks}. */
+  /** Scores a response against instructions. @throws {FulmarError} The errors of {@link ifEvalChecks}. */
   score(response: string, instructions: IfEvalInstructions): IfEvalResult {
     return this.scoreChecks(response, ifEvalChecks(instructions, this.#checkOptions))
   }

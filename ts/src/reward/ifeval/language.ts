@@ -3,7 +3,7 @@
  * ([language detection library](https://github.com/shuyo/language-detection)).
  *
  * For each language the gains `ln(1 + p / floor)` of all n-grams of 1 to 3 letters are added up, `p` their share in the language; the
- * most wins. The original draws n-grams at random until one language is all but certain, so it may say two things of one text; its
+ * most wins. The original draws n-grams at random until one language is all but certain, so it may return two results for one text; its
  * draws tend to what is added up here. Quirks that decide are kept: words all in upper case count by their first letter only.
  */
 
@@ -165,7 +165,7 @@ function* ngramsOf(characters: readonly string[], kanji: ReadonlyMap<string, str
 
 const UPPER = /^\p{Uppercase}$/u
 
-/** One character for all that say the same about the language. */
+/** Returns one character for all characters with equal profiles. */
 function normalized(character: string, kanji: ReadonlyMap<string, string>): string {
   if (character <= '\x7f') return /[A-Za-z]/.test(character) ? character : ' '
   if (/[\xa0\xab\xb0\xbb\u2000-\u206f]/.test(character)) return ' '

@@ -1,6 +1,6 @@
 /**
  * Splits English text into sentences as NLTK's Punkt does
- * ([Kiss and Strunk 2006](https://doi.org/10.1162/coli.2006.32.4.485)), with the model that it learnt.
+ * ([Kiss and Strunk 2006](https://doi.org/10.1162/coli.2006.32.4.485)), with the trained English model.
  *
  * A `.`, `?` or `!` may end a sentence where a space or a closing mark follows. Around each such place some words are looked at: a dot
  * behind an abbreviation ends a sentence only if the next word looks like the beginning of one, a dot behind an initial or a number

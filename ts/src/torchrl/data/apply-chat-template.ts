@@ -13,7 +13,7 @@ import type { Nested } from './nested.js'
 /** Template of a history, and its inputs. */
 export interface RenderingOptions {
   /**
-   * The tokenizer: its chat template is the one that is used where nothing else is said, its special tokens are
+   * The tokenizer: its chat template is the default, its special tokens are
    * variables of the template, and ids are its ids.
    * @default none
    */

@@ -9,7 +9,7 @@ export function sizeOf(batchSize: readonly number[]): number {
   return batchSize.reduce((product, length) => product * length, 1)
 }
 
-/** `values` in lists nested as `batchSize` says; of `[]` the only value itself. */
+/** Returns `values` in lists nested by `batchSize`; for `[]` the only value itself. */
 export function nestedLike<T>(values: readonly T[], batchSize: readonly number[]): Nested<T> {
   const [length, ...inner] = batchSize
   if (length === undefined) return values[0] as T
@@ -35,7 +35,7 @@ export function flatTexts(
   return { flat: parts.flatMap(({ flat }) => flat), batchSize: [parts.length, ...(first?.batchSize ?? [])] }
 }
 
-/** Conversations in batches nested as `batchSize` says. */
+/** Returns conversations in lists nested by `batchSize`. */
 export function stackedLike(rows: readonly History[], batchSize: readonly number[]): History {
   const stack = (nested: Nested<History>): History =>
     nested instanceof History ? nested : History.stack((nested as readonly Nested<History>[]).map(stack))

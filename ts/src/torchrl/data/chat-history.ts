@@ -151,7 +151,7 @@ export class ChatHistory {
   }
 
   /**
-   * Which tokens of `full` there are, all of them, and which are the assistant's.
+   * Returns the masks of `full`: an attention mask of ones, and the mask of the assistant's tokens.
    * @throws {FulmarError} `EMPTY` without `full`, or if a mask has no token; as {@link History.applyChatTemplate}.
    */
   toMasks({ mask = {}, ...options }: TokenizingOptions & { readonly mask?: MaskOptions }): Masks {
@@ -172,7 +172,7 @@ export class ChatHistory {
     return new Masks(fields, { batchSize: this.batchSize })
   }
 
-  /** The dictionaries of the messages by name. @throws {FulmarError} What {@link TensorDict.set} says. */
+  /** Returns the dictionaries of the messages by name. @throws {FulmarError} As {@link TensorDict.set}. */
   toTensorDict(): TensorDict {
     const dict = TensorDict.from({}, { batchSize: this.batchSize })
     for (const name of NAMES) {

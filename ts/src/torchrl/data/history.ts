@@ -324,9 +324,9 @@ export class History implements Iterable<Message> {
    * of them. With `returnDict: true` or a mask a dictionary with `input_ids` and `attention_mask`, both `i64`, and with a
    * mask `assistant_masks`: `[L]` for a conversation, ragged rows for a batch, `[B, L]` with `padding`.
    *
-   * @throws {FulmarError} `INCOMPATIBLE` if nothing says which template, if ids are asked for without a tokenizer, if a
-   * mask is asked for with `continueFinalMessage`, or if it cannot be told where the assistant's turns are; `EMPTY` if a
-   * mask has no token; `SHAPE_MISMATCH` for one message; what rendering and encoding say.
+   * @throws {FulmarError} `INCOMPATIBLE` without a template, for ids without a tokenizer, for a mask with
+   * `continueFinalMessage`, or if the assistant's turns cannot be located; `EMPTY` if a mask has no token;
+   * `SHAPE_MISMATCH` for one message; the errors of rendering and encoding.
    */
   applyChatTemplate(options: DictChatOptions): TensorDict
   applyChatTemplate(options: TensorChatOptions): Nested<Tensor<'i64'>>
@@ -384,7 +384,7 @@ function readMessages(list: string, contents: Uint8Array | undefined): RawHistor
   return new raw.History(list, contents)
 }
 
-/** The batch of `rows`, read one by one; `undefined` if one is wrong, which reading all of them says better. */
+/** Returns the batch of `rows`, read one by one; `undefined` if one is wrong, as reading all of them gives a better error. */
 function stacked(rows: readonly (readonly Message[])[]): RawHistory | undefined {
   const read: RawHistory[] = []
   try {

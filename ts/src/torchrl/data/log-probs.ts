@@ -23,7 +23,7 @@ const KIND: SequenceKind<'f32'> = {
 
 /**
  * Log-probabilities, `f32`, one for each token of {@link Tokens} of the same batch: ragged rows, or padded tensors whose
- * padding is 0 unless another value is said. A missing one is NaN, never 0.
+ * padding is 0 by default. A missing one is NaN, never 0.
  *
  * @example
  * ```ts
@@ -82,7 +82,7 @@ export class LogProbs extends Sequences<keyof SequenceFields, 'f32'> {
     return this.fields.full
   }
 
-  /** Rows of one length; 0 pads unless another value is said. @throws {FulmarError} `INCOMPATIBLE` if padded already. */
+  /** Rows of one length; the default padding is 0. @throws {FulmarError} `INCOMPATIBLE` if padded already. */
   toPadded(options: PaddingOptions): LogProbs {
     return this.paddedWith({ value: 0, ...options })
   }

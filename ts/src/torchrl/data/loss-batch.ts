@@ -10,9 +10,9 @@ import { nameOf } from './dict-text.js'
 export interface LossBatchOptions {
   /** Ids of whole sequences. @default ['tokens', 'full'] */
   readonly tokensKey?: TensorKey
-  /** Which of them are no padding; read only for padded ids. @default ['masks', 'all_attention_mask'] */
+  /** Key of the mask of tokens that are not padding; read only for padded ids. @default ['masks', 'all_attention_mask'] */
   readonly attentionMaskKey?: TensorKey
-  /** Which of them are trained. @default ['masks', 'all_assistant_mask'] */
+  /** Key of the mask of trained tokens. @default ['masks', 'all_assistant_mask'] */
   readonly maskKey?: TensorKey
   /** Log-probabilities of the policy that drew them. @default ['log_probs', 'full'] */
   readonly logProbsKey?: TensorKey

@@ -1,4 +1,4 @@
-/** Which tokens there are, and which are the assistant's. */
+/** Masks of tokens: real tokens, and those of the assistant. */
 
 import type { PaddingOptions } from '../../tokenizer/index.js'
 import {

@@ -1,4 +1,4 @@
-/** The names that specs had up to version 0.6 of TorchRL, for code that still says them. */
+/** The names of specs up to version 0.6 of TorchRL, for code that still uses them. */
 
 export { Binary as BinaryDiscreteTensorSpec } from '../../spec/binary.js'
 export { Bounded as BoundedTensorSpec } from '../../spec/bounded.js'

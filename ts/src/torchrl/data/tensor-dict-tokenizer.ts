@@ -15,7 +15,7 @@ export interface TensorDictTokenizerOptions {
   readonly maxLength: number
   /** Side on which short rows are padded. */
   readonly side: 'left' | 'right'
-  /** Which end of long texts is cut off; `false` cuts none, and rows that are longer than `maxLength` stay so. */
+  /** The end of long texts that is cut off; with `false` rows may be longer than `maxLength`. */
   readonly truncation: false | 'left' | 'right'
   /**
    * Key of a sample's text.
@@ -79,7 +79,7 @@ export class TensorDictTokenizer {
 
   /**
    * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option or side; `OUT_OF_RANGE` if `maxLength` is no integer from 1;
-   * `INCOMPATIBLE` if nothing says which id pads.
+   * `INCOMPATIBLE` without an id for padding.
    */
   constructor(options: TensorDictTokenizerOptions) {
     checkKnownKeys('options', options, KEYS)

@@ -132,7 +132,7 @@ export class Text {
   /**
    * The ids: ragged. Names of special tokens in the texts become their ids, for a template wrote them. The ids of
    * `response` are those of `full` behind those of `prompt`.
-   * @throws {FulmarError} `INCOMPATIBLE` if the ids of `full` do not begin with those of `prompt`; what encoding says.
+   * @throws {FulmarError} `INCOMPATIBLE` if the ids of `full` do not begin with those of `prompt`; the errors of encoding.
    */
   toTokens(options: { readonly tokenizer: NativeTokenizer; readonly addSpecialTokens?: boolean }): Tokens {
     checkKnownKeys('options', options, ['tokenizer', 'addSpecialTokens'])
@@ -168,7 +168,7 @@ export class Text {
     return new ChatHistory(Object.fromEntries(fields))
   }
 
-  /** The texts by name. @throws {FulmarError} What {@link TensorDict.set} says. */
+  /** Returns the texts by name. @throws {FulmarError} As {@link TensorDict.set}. */
   toTensorDict(): TensorDict {
     const dict = TensorDict.from({}, { batchSize: this.batchSize })
     for (const name of NAMES) {
@@ -183,7 +183,7 @@ export class Text {
   }
 }
 
-/** All three fields where two of them say what the third is. */
+/** Returns all three fields, if two of them determine the third. */
 function joined(flat: Partial<Record<Name, readonly string[]>>): Partial<Record<Name, readonly string[]>> {
   const {
     prompt,

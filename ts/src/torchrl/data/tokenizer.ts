@@ -118,7 +118,7 @@ export class Tokenizer {
   /**
    * A dictionary with the ids of the texts.
    * @throws {FulmarError} `MALFORMED` for entries that are no texts; `UNKNOWN_NAME` for a missing key that is not
-   * tolerated; `INCOMPATIBLE` if nothing says which id pads; what encoding says.
+   * tolerated; `INCOMPATIBLE` without an id for padding; the errors of encoding.
    */
   forward(dict: TensorDict): TensorDict {
     const { tokenizer, inKeys, outKeys, padding = false, truncation = false } = this.#options

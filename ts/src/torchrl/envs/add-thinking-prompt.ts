@@ -54,7 +54,7 @@ export interface AddThinkingPromptOptions {
   readonly zeroReward?: boolean
   /** If true, the episode continues, unless it is truncated. @default true */
   readonly undoDone?: boolean
-  /** Which list. @default whether the assistant says it */
+  /** If true, the prompt is one of {@link THINKING_PROMPTS}. @default true for the role 'assistant' */
   readonly egocentric?: boolean
   /** Text of the template at the end of a turn, in case contents hold it. @default '<|im_end|>' */
   readonly endOfTurn?: string
@@ -75,8 +75,8 @@ const KEYS = [
 
 /**
  * Makes elements think again: the last `<answer>` of their last message, with all that follows it, gives way to a prompt, or a message
- * is added. The policy never said this text: an edited turn is another one than was drawn, and its old log-probabilities are not those
- * of its tokens.
+ * is added. The policy did not sample this text, so the old log-probabilities of an edited turn are not those of its
+ * tokens.
  *
  * @example
  * ```ts

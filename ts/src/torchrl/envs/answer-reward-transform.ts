@@ -29,9 +29,9 @@ export interface AnswerRewardTransformOptions {
 const PARTS = ['reward', 'reward_answer', 'reward_think', 'reward_right'] as const
 
 /**
- * Scores what the policy said in its turn. Writes `reward`, `reward_answer`, `reward_think` and `reward_right`, `f32`, `success` and
+ * Scores the response of the turn. Writes `reward`, `reward_answer`, `reward_think` and `reward_right`, `f32`, `success` and
  * `scored`, bools, each `[...batch, 1, 1]`, and ends episodes that have an answer. What is there already is added to. A response that
- * cannot be scored has the reward NaN and is not `scored`, which is no 0; `unscored` says why, and is `null` for the others.
+ * cannot be scored has the reward NaN, not 0, and is not `scored`; `unscored` has the reason, and is `null` for the others.
  *
  * @example
  * ```ts

@@ -1,4 +1,4 @@
-/** Conversations without end: what the policy says becomes the next prompt. */
+/** Conversations without end: the response of the policy becomes part of the next prompt. */
 
 import type { Message } from '../../chat/index.js'
 import { checkKnownKeys, FulmarError } from '../../core/index.js'

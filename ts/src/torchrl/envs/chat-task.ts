@@ -167,7 +167,7 @@ export interface ChatTaskOptions<Row> {
   readonly env: DatasetChatEnv<Row>
   /** The rows of each split; the same each time it is asked for. */
   readonly makeDataset: (split: Split) => Dataset<Row>
-  /** Which reward counts. @default 'reward' */
+  /** Key of the reward. @default 'reward' */
   readonly rewardKey?: string
   /** From which reward on a problem is solved. @default 1 */
   readonly solvedFrom?: number

@@ -25,7 +25,7 @@ export interface CountdownEnvOptions
 }
 
 /**
- * Endless games of countdown: a {@link DatasetChatEnv} over {@link countdownProblem}, one step an episode unless told otherwise.
+ * Endless games of countdown: a {@link DatasetChatEnv} over {@link countdownProblem}, by default of one step an episode.
  *
  * @example
  * ```ts

@@ -65,7 +65,7 @@ export class DataLoadingPrimer<Row = DatasetRow> implements EnvTransform {
   #numTaken = 0
 
   /**
-   * Takes the first row, which says what columns there are.
+   * Takes the first row, whose keys are the columns.
    * @throws {FulmarError} `OUT_OF_RANGE` if `repeats` is no positive integer, `LIMIT_EXCEEDED` above 65,536; `EMPTY` for a
    * list without rows; `MALFORMED` for a row that is no object; `UNKNOWN_NAME` for an unknown option; what `collate` throws.
    */

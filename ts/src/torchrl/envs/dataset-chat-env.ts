@@ -33,7 +33,7 @@ export interface DatasetChatEnvOptions<Row> extends Omit<ChatEnvOptions, 'batchS
   readonly transforms?: readonly EnvTransform[]
 }
 
-/** The names of {@link DatasetChatEnvOptions} that the chat does not know. */
+/** The names of {@link DatasetChatEnvOptions} that are not options of the chat. */
 const OWN_KEYS = [
   'dataset',
   'shuffle',
@@ -67,7 +67,7 @@ export class DatasetChatEnv<Row = DatasetRow> extends TransformedEnv {
 
   /**
    * @throws {FulmarError} `OUT_OF_RANGE` if `numEnvs` or `repeats` is no positive integer; `INCOMPATIBLE` if rows have no query; those of
-   * {@link ChatEnv} and {@link DataLoadingPrimer}; what a transform says.
+   * {@link ChatEnv} and {@link DataLoadingPrimer}; the errors of a transform.
    */
   constructor(options: DatasetChatEnvOptions<Row>) {
     checkKnownKeys('options', options, [...OWN_KEYS, ...CHAT_ENV_KEYS.filter((key) => key !== 'batchSize')])

@@ -19,8 +19,8 @@ export interface GSM8KEnvOptions extends TaskEnvOptions<GSM8KRow> {
 }
 
 /**
- * A {@link DatasetChatEnv} over rows of GSM8K: the question is asked, one step is an episode unless told otherwise, and the number in
- * `<answer>` is scored. Ground truth is read when the rows are: one without a number is refused before anything runs.
+ * A {@link DatasetChatEnv} over rows of GSM8K: the prompt is the question, an episode has one step by default, and the number in
+ * `<answer>` is scored. Rows are checked first: one without a number is refused before any episode runs.
  *
  * @example
  * ```ts

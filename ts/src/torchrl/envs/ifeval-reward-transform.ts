@@ -22,9 +22,9 @@ const FLAGS = ['prompt_level_strict_acc', 'prompt_level_loose_acc'] as const
 const ROWS = ['inst_level_strict_acc', 'inst_level_loose_acc'] as const
 
 /**
- * Scores what the policy said in its turn against `instruction_id_list` and `kwargs`. Writes `ifeval_score`: bools for the prompt,
+ * Scores the response of the turn against `instruction_id_list` and `kwargs`. Writes `ifeval_score`: bools for the prompt,
  * `[...batch, 1]`, and for each instruction, ragged rows; `reward`, `f32`, and `scored`, `[...batch, 1, 1]`; and ends episodes that have
- * an answer. A response that cannot be scored has the reward NaN and is not `scored`, and `unscored` says why. The batch has one dimension.
+ * an answer. A response that cannot be scored has the reward NaN and is not `scored`; `unscored` has the reason. The batch has one dimension.
  *
  * @example
  * ```ts

@@ -27,7 +27,7 @@ export interface IncrementalTokenizerOptions {
 /**
  * Keeps the ids of prompts, `i64`, in addition to their messages. Where the action holds `tokens.full`, the ids that were drawn stay as they are,
  * and only what the template writes behind them (the end of the turn, answers of tools, the opening of the next turn) is encoded: so
- * that the next prompt says what the messages say. A turn that was edited meanwhile is encoded anew.
+ * that the next prompt has the text of the messages. A turn that was edited meanwhile is encoded anew.
  *
  * @example
  * ```ts

@@ -18,8 +18,8 @@ export interface KlPenaltyOptions {
   /** @default 'k1' */
   readonly estimator?: KlEstimator
   /**
-   * Which tokens get the reward itself: the last, so that a sequence earns it once, or each, as TorchRL has it, which multiplies it with
-   * the length.
+   * Tokens that get the reward itself: the last one, so that a sequence earns it once, or each, as in TorchRL, which multiplies it
+   * with the length.
    * @default 'lastToken'
    */
   readonly place?: 'lastToken' | 'everyToken'

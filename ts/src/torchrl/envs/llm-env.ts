@@ -1,4 +1,4 @@
-/** TorchRL's environment from before its chats: a prompt grows by what is said. */
+/** TorchRL's environment from before its chats: a prompt grows by each response. */
 
 import { checkKnownKeys, FulmarError } from '../../core/index.js'
 import { Binary, Composite, NonTensor } from '../../spec/index.js'

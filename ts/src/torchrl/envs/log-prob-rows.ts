@@ -20,7 +20,7 @@ export interface TokenScoringOptions {
   readonly tokenizer?: NativeTokenizer
   /** Other inputs of the chat template. @default the tokenizer's template */
   readonly template?: Omit<RenderingOptions, 'tokenizer'>
-  /** Which tokens of messages are the assistant's. */
+  /** Mask of the assistant's tokens. */
   readonly mask?: MaskOptions
   /**
    * If true, only the assistant's tokens count: those of `masks.all_assistant_mask`, or after
@@ -69,7 +69,7 @@ export function maskedIdsOf(root: TensorDict, options: TokenScoringOptions): Mas
   }))
 }
 
-/** The assistant's tokens: as a mask says, or all behind the prompt. */
+/** Returns the assistant's tokens: those of a mask, or all after the prompt. */
 function marksOf(root: TensorDict, rows: readonly Uint32Array[]): Uint8Array[] {
   const entry = root.get(['masks', 'all_assistant_mask'])
   if (entry instanceof Ragged) {

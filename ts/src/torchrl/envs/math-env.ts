@@ -19,8 +19,8 @@ export interface MATHEnvOptions extends TaskEnvOptions<MATHRow> {
 }
 
 /**
- * A {@link DatasetChatEnv} over rows of MATH: `problem` is asked, the box of `solution` is the right answer for the text in `<answer>`,
- * and one step is an episode unless told otherwise.
+ * A {@link DatasetChatEnv} over rows of MATH: the prompt is `problem`, the box of `solution` is the right answer for the text in
+ * `<answer>`, and an episode has one step by default.
  *
  * @example
  * ```ts

@@ -1,4 +1,4 @@
-/** Which weights answered: a stamp on every turn. */
+/** The version of the weights of every turn. */
 
 import { checkKnownKeys, FulmarError, type Rng } from '../../core/index.js'
 import { NonTensor, Unbounded } from '../../spec/index.js'
@@ -21,8 +21,8 @@ export interface PolicyVersionOptions {
 const VERSION_HISTORY_MAX = 1024
 
 /**
- * TorchRL's stamp: the version in use when a prompt was shown, `i64` of the shape of the batch, or a text. Completions name the versions
- * that drew each of their tokens themselves; this one says what the environment knew.
+ * TorchRL's transform: the version in use when a prompt was shown, `i64` of the shape of the batch, or a text. The versions of single
+ * tokens are in completions.
  *
  * @example
  * ```ts
@@ -83,7 +83,7 @@ export class PolicyVersion implements EnvTransform {
     return this.#history
   }
 
-  /** Says that the weights have changed: one more, or a new name. Returns the version. */
+  /** Records that the weights have changed: adds 1, or makes a new name. Returns the version. */
   incrementVersion(): number | string {
     this.version = this.#rng ? uuidOf(this.#rng) : Number(this.#version) + 1
     return this.#version

@@ -23,7 +23,7 @@ export interface ReplyPolicyOptions {
 }
 
 /**
- * A policy that says what a function says: for tests, for trying out an environment. Writes `response` and `full`. For a language
+ * A policy whose responses are those of a function, for tests and for trying out an environment. Writes `response` and `full`. For a language
  * model, pass an `LLMWrapperBase`.
  *
  * @throws {FulmarError} `INCOMPATIBLE` for tokens without a tokenizer; `UNKNOWN_NAME` for an unknown option.

@@ -29,7 +29,7 @@ export interface RetrieveKLOptions extends TokenScoringOptions, KLComputationOpt
 }
 
 /**
- * TorchRL's `RetrieveKL`: log-probabilities of what was said, under the policy and under a reference, and {@link KLComputation} between
+ * TorchRL's `RetrieveKL`: log-probabilities of responses, under the policy and under a reference, and {@link KLComputation} between
  * them, `r_t - coeff k_t` with the estimates `k_t` found there. All three are in `next`, 0 at tokens that do not count.
  *
  * @example

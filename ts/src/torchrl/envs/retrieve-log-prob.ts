@@ -1,4 +1,4 @@
-/** The log-probabilities of what was said, under a model. */
+/** The log-probabilities of responses under a model. */
 
 import { checkKnownKeys } from '../../core/index.js'
 import type { TensorDict, TensorKey } from '../../tensor/index.js'
@@ -62,7 +62,7 @@ export class RetrieveLogProb implements EnvTransform {
 
   /**
    * @throws {FulmarError} `UNKNOWN_NAME` or `INCOMPATIBLE` if the action holds no tokens that could be scored; `SHAPE_MISMATCH` if masks
-   * or scores are of another length; what the model says.
+   * or scores are of another length; the errors of the model.
    */
   async afterStep(next: TensorDict, root: TensorDict): Promise<TensorDict> {
     return setFloatRows(next, this.#key, await scoreRows(this.#model, maskedIdsOf(root, this.#options)))

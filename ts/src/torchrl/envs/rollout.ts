@@ -21,9 +21,9 @@ export interface RolloutOptions {
    */
   readonly breakWhenAnyDone?: boolean
   /**
-   * Milliseconds for one answer of policy or environment, above 0. With it the elements of a batch of one dimension are asked one by one,
-   * side by side, and one that gives none in time, or throws, ends alone: `['next', 'error']` says `{ status, message }`, `null` where all
-   * went well, its rewards are NaN, and the others go on. What they give must be of one shape, so not padded.
+   * Milliseconds for one result of policy or environment, above 0. With it the elements of a batch of one dimension run separately and
+   * concurrently. An element that times out or throws is truncated alone: its rewards are NaN, and `['next', 'error']` is
+   * `{ status, message }`, `null` for the others. Results must have one shape, so they are not padded.
    * @default no deadline, and one call for the batch
    */
   readonly timeoutMs?: number
@@ -40,7 +40,7 @@ export interface RolloutOptions {
  * @throws {FulmarError} `OUT_OF_RANGE` if `maxSteps` is no positive integer; `ABORTED` if the signal fires; `SHAPE_MISMATCH` if
  * elements shall begin anew, or have a deadline, in a batch of several dimensions; `TIMEOUT` if the first reset or all of the first turn
  * is late (a later reset that is late ends the rollout with the steps before); `LIMIT_EXCEEDED` if 64 resets in a row show an element at
- * its end; what environment and policy say.
+ * its end; the errors of environment and policy.
  *
  * @example
  * ```ts
@@ -78,7 +78,7 @@ export async function rollout(
     try {
       step = await loop.take()
     } catch (error) {
-      // What was played is kept; that there are fewer steps says that it ended.
+      // The finished steps are kept; fewer steps than requested mean that the rollout ended.
       if (patience && steps.length > 0 && error instanceof FulmarError && error.code === 'TIMEOUT') break
       throw error
     }

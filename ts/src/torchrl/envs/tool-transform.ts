@@ -39,7 +39,7 @@ export interface ToolAnswering extends Pick<ToolRunOptions, 'inOrder' | 'stopOnE
 export const TOOL_TRANSFORM_KEYS = ['tools', 'parser', 'toolRole', 'signal', ...TOOL_LIMIT_KEYS]
 
 /**
- * Answers the calls of the last message of each element that is not done, if an assistant said it. Elements have as many answers as they
+ * Runs the calls of the last message of each element that is not done, if its role is assistant. Elements have as many answers as they
  * made calls; nothing fills the others up.
  */
 export function toolTransform(

@@ -75,7 +75,7 @@ export class TransformedEnv implements EnvBase {
   readonly #layers: readonly { readonly transform: EnvTransform; readonly within: EnvView }[]
   readonly #specs: EnvSpecs
 
-  /** @throws {FulmarError} What a transform says of an environment that it does not fit. */
+  /** @throws {FulmarError} The error of a transform that does not fit the environment. */
   constructor(env: EnvBase, transforms: readonly EnvTransform[]) {
     checkGiven('env', env)
     this.env = env
@@ -118,7 +118,7 @@ export class TransformedEnv implements EnvBase {
     return this.#specs.stateSpec
   }
 
-  /** The first turn. @throws {FulmarError} What the environment and the transforms say. */
+  /** Returns the first turn. @throws {FulmarError} The errors of the environment and the transforms. */
   async reset(dict?: TensorDict): Promise<TensorDict> {
     let given = (dict ?? TensorDict.from({}, { batchSize: this.batchSize })).clone()
     if (given.batchSize.length === 0) given = given.expand(this.batchSize)

@@ -21,7 +21,7 @@ export interface Turn {
   readonly next: TensorDict
 }
 
-/** Why an element gave no answer. */
+/** Failure of an element. */
 interface Failure {
   readonly status: RolloutStatus
   readonly message: string
@@ -35,7 +35,7 @@ interface Answer {
 }
 
 /**
- * Takes a turn. `['next', 'error']` says of each element what failed, `null` for nothing; one that failed is truncated, its rewards are
+ * Takes a turn. `['next', 'error']` has the failure of each element, or `null`; one that failed is truncated, its rewards are
  * NaN, and what it did not give is zeros, empty rows and `null`, in the form of `before` or of the elements that answered.
  * @throws {FulmarError} `ABORTED` if the signal fires; `TIMEOUT` or `USER_CODE` if no element answered and there is no turn before.
  */

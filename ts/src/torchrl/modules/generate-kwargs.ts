@@ -51,7 +51,7 @@ export interface GenerateKwargs extends RequestRule {
   readonly seed?: number
 }
 
-/** {@link GenerateKwargs} checked and with defaults, but for the stop ids, which are the tokenizer's to say. */
+/** {@link GenerateKwargs} checked and with defaults, except the stop ids, which come from the tokenizer. */
 export interface ResolvedGenerateKwargs
   extends RequestRule,
     Required<
@@ -99,7 +99,7 @@ const KEYS: readonly (keyof GenerateKwargs)[] = [
 const MAX_NEW_TOKENS_DEFAULT = 128
 
 /**
- * Checks generation options, and fills in what is not said.
+ * Checks generation options, and fills in the defaults.
  * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest; `INCOMPATIBLE` for two names of one option, or for
  * `doSample: false` with a temperature above 0; `OUT_OF_RANGE`, `EMPTY` or `MALFORMED` for a value; as `StopStrings` for those.
  */

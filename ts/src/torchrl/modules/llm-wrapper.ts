@@ -365,7 +365,7 @@ export class LLMWrapperBase<P extends Policy = Policy> {
   }
 }
 
-/** Both under one name each: what one call says goes before what the wrapper was made with, whichever name either used. */
+/** Merges options under one name each: those of a call replace those of the wrapper, whichever name either used. */
 function merged(configured: GenerateKwargs = {}, overrides: GenerateKwargs): ResolvedGenerateKwargs {
   const { maxNewTokens, maxTokens, numReturnSequences, n, doSample, temperature, ...rest } = configured
   const [length, count] = [maxNewTokens ?? maxTokens, numReturnSequences ?? n]

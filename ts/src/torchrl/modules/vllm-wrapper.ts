@@ -15,7 +15,7 @@ import type { LLMWrapperOptions } from './wrapper-options.js'
  * import { vLLMWrapper } from 'fulmar/torchrl'
  * import assert from 'node:assert/strict'
  *
- * // In place of servers, a `fetch` that always says 7.
+ * // In place of servers, a `fetch` function that always samples 7.
  * const client = fetchClient(async (url, { body = '{}' }) => {
  *   const { prompt, request_id, max_tokens } = JSON.parse(body)
  *   const token_ids = new Array(max_tokens).fill(7)

@@ -89,7 +89,7 @@ describe('IFEvalEnv', () => {
     expect(wrong({ instruction_id_list: ['no:such'] })).toThrow(failing('UNKNOWN_NAME', /^dataset\[1\]/))
     expect(wrong({ kwargs: [] })).toThrow(failing('SHAPE_MISMATCH', /^dataset\[1\]/))
     expect(wrong({ prompt: 7 })).toThrow(failing('MALFORMED', /^dataset\[1\]/))
-    // A stream says so when the row comes.
+    // A stream fails when the row is read.
     const items = [dataset[0], { ...dataset[1], kwargs: [] }] as never[]
     const env = new IFEvalEnv({ dataset: listDataset({ items }) })
     await env.reset()

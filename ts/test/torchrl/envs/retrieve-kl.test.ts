@@ -114,7 +114,7 @@ describe('KLRewardTransform', () => {
         root.set(['masks', 'all_assistant_mask'], Ragged.fromRows(bits))
       }
       const next = await env.step(root)
-      // A first token follows none, so we give it no log-probability; upstream's rows score it where a mask says so.
+      // A first token follows none, so we give it no log-probability; the golden rows score it if it is in the mask.
       const known = (values: number[][]) => values.map((all, at) => (marks?.[at]?.[0] ? all.slice(1) : all))
       const got = (key: string) => {
         const all = next.ragged(key)

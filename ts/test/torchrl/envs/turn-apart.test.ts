@@ -71,7 +71,7 @@ describe('rollout with a deadline', () => {
       expect(column(first, 'next', 'error')[1]).toMatchObject({ message: expect.stringMatching(message) })
       expect([...(first?.tensor(['next', 'done']).data ?? [])]).toEqual([0, 1, 0])
       expect([...(first?.tensor(['next', 'truncated']).data ?? [])]).toEqual([0, 1, 0])
-      // It begins anew with the next row; nothing of its neighbours stands in its place.
+      // It begins anew with the next row, without any entry of its neighbours.
       expect(second?.value('query')).toEqual(['q0', 'q3', 'q2'])
       expect(column(first, 'history', 'full')[1]).toBeNull()
       for (const row of [0, 2])

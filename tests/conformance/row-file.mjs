@@ -1,6 +1,6 @@
 /**
  * The paths of the files that rows name. They are in the folder of the rows; for the copies of rows in `tests/golden`,
- * tokenizers are shared, and templates of other projects are not kept here but may lie in a folder beside the checkout.
+ * tokenizers are shared, and templates of other projects are not in the repository but may be in a folder next to the checkout.
  */
 
 import { existsSync } from 'node:fs'
@@ -15,7 +15,7 @@ const ELSEWHERE = [
 ]
 
 /** The path of `name`, a path relative to `folder`; `undefined` if it is nowhere. */
-export function beside(folder, name) {
+export function rowFile(folder, name) {
   const paths = [join(folder, name)]
   for (const { prefix, folder: other } of ELSEWHERE) {
     if (name.startsWith(prefix)) paths.push(join(other, name.slice(prefix.length)))
