@@ -13,7 +13,7 @@ export interface Scores {
   /**
    * Logarithm of the sum of the squares of all probabilities in the place of each token, which `useWeighting` of `DPOLoss` weighs by.
    * Shape `[T]`.
-   * @default not told
+   * @default not computed
    */
   readonly logSumSqProb?: Float32Array
 }

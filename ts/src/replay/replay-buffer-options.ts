@@ -12,9 +12,9 @@ import type { Writer } from './writer.js'
 export interface ReplayBufferOptions {
   /** Storage of the items. @default `new ListStorage(1000)` */
   readonly storage?: Storage
-  /** Which rows a batch takes; of this buffer alone. @default `new RandomSampler()` */
+  /** Sampler of the rows of a batch, for this buffer alone. @default `new RandomSampler()` */
   readonly sampler?: Sampler
-  /** Which rows new items take. @default a ring */
+  /** Writer that places new items. @default a ring */
   readonly writer?: Writer
   /** Unit that a drawn row expands to. @default the row itself */
   readonly sampleUnit?: SampleUnit

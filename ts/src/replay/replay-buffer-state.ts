@@ -4,7 +4,7 @@ import { call, checkKnownKeys, type Handle } from '../core/index.js'
 import { type RawReplayBuffer, type RawReplayState, raw } from '../native/index.js'
 import { dictsOf, type TensorDict, withRawDicts } from '../tensor/tensor-dict.js'
 
-/** All that a buffer keeps to go on as if never stopped. */
+/** The state from which a buffer continues exactly. */
 export interface ReplayBufferState {
   /** The states of sampler, writer and unit: JSON text. */
   readonly parts: string

@@ -33,8 +33,9 @@ import {
 } from '../../src/entry/torchrl.js'
 import type { MessageEnv } from '../../src/env/index.js'
 import type { LossBatch } from '../../src/objective/index.js'
-import type { AsyncVLLM, DecoderPolicy } from '../../src/policy/index.js'
+import type { DecoderPolicy } from '../../src/policy/index.js'
 import type { LazyStack, Tensor, TensorDict } from '../../src/tensor/index.js'
+import type { AsyncVLLM } from '../../src/vllm/index.js'
 
 interface Colour {
   readonly colour: string

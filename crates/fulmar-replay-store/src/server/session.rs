@@ -32,7 +32,7 @@ pub(super) struct Session {
     /// Counts all seen changes; the last one covers all rows if they are unknown.
     pub(super) revision: u64,
     pub(super) seen: VecDeque<(u64, Option<Vec<usize>>)>,
-    /// `true` if the server must still be told that every row is emptied.
+    /// True if the call that empties every row must still be sent.
     pub(super) owes_clear: bool,
     pub(super) first_generation: i64,
 }
