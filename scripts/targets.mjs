@@ -18,9 +18,10 @@ const LIBRARIES = '/usr/aarch64-linux-gnu'
 /** Crates whose tests run emulated, parts of the names of these tests, and the crates that `--all` adds; that runs all tests. */
 const TESTED = ['kernel', 'model', 'tokenizer']
 const NAMED = ['tests::', 'bits::', 'golden::', 'parity::', 'engine::']
-const TESTED_ALL = 'chat compute core cuda objective replay replay-files replay-memmap replay-store spec store ted template tensor transform'.split(
-  ' ',
-)
+const TESTED_ALL =
+  'chat compute core cuda objective replay replay-files replay-memmap replay-store spec store ted template tensor transform'.split(
+    ' ',
+  )
 
 /**
  * Optimisation of the emulated tests. Kernels and matrix products keep that of Cargo.toml; what only compiles slowly has none.
