@@ -169,10 +169,13 @@ describe('Rollouter', () => {
   it('never runs more rollouts at once than its concurrency', async () => {
     let numRunning = 0
     let most = 0
+    let open: () => void = () => {}
+    const isFull = new Promise<void>((resolve) => (open = resolve))
     const policy = new ScriptedPolicy({
       reply: async () => {
         most = Math.max(most, ++numRunning)
-        await Promise.resolve()
+        if (numRunning === 3) open()
+        await isFull // the first three run at once, however late each of them begins
         numRunning -= 1
         return [20, 9]
       },
