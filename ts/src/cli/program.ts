@@ -8,6 +8,7 @@ import { Command, CommanderError, Option } from 'commander'
 import type { ChatFlags } from './chat.js'
 import type { DoctorFlags } from './doctor.js'
 import type { EvaluateFlags } from './evaluate.js'
+import type { FetchFlags } from './fetch.js'
 import type { FinetuneFlags } from './finetune.js'
 import { type CliIo, printJson } from './io.js'
 import type { ParseFlags } from './parse.js'
@@ -50,7 +51,10 @@ function programOf(io: CliIo, fail: () => void): Command {
       '--task <file>',
       'a module that exports the task by default; then the configuration may be left out',
     )
-    .option('--model <path>', "a model's folder, GGUF file or name; in place of the configuration's")
+    .option(
+      '--model <path>',
+      "a model's folder, GGUF file or name on the hub; in place of the configuration's",
+    )
     .option('--json', 'print the result as one line of JSON')
     .option('--schema', 'print the JSON Schema of such a file, and train nothing')
     .action(async (path: string | undefined, flags: TrainFlags, command: Command) => {
@@ -66,8 +70,18 @@ function programOf(io: CliIo, fail: () => void): Command {
   )
   addFinetune(program, 'dpo', 'train a model on preferences: rows { prompt, chosen, rejected }', io)
   program
+    .command('fetch <model>')
+    .description('fetch a model of the hub: owner/name, or owner/name/FILE.gguf; prints where it is')
+    .option('--revision <name>', 'a branch, a tag or a commit (default: main)')
+    .option('--cache <folder>', "folder of the hub's cache (default: HF_HUB_CACHE, else that of HF_HOME)")
+    .option('--endpoint <url>', 'a mirror of the hub (default: HF_ENDPOINT, else https://huggingface.co)')
+    .option('--offline', 'open no connection; fail if the cache lacks a file')
+    .option('--force', 'fetch files that are there once more')
+    .option('--json', 'print as one line of JSON')
+    .action(async (name: string, flags: FetchFlags) => (await import('./fetch.js')).fetch(name, flags, io))
+  program
     .command('chat <model>')
-    .description("talk to a model: a folder, a GGUF file, or a name in the hub's cache; a line of input each")
+    .description('talk to a model: a folder, a GGUF file, or a name on the hub; a line of input each')
     .option('--system <text>', 'system message before the conversation')
     .option('--max-tokens <count>', 'most tokens of an answer')
     .option('--temperature <value>', 'sampling temperature (default: 0.7)')
@@ -148,7 +162,7 @@ function addFinetune(program: Command, recipe: 'sft' | 'dpo', description: strin
   program
     .command(recipe)
     .description(description)
-    .requiredOption('--model <path>', "a model's folder, GGUF file, or name in the hub's cache")
+    .requiredOption('--model <path>', "a model's folder, GGUF file, or name on the hub")
     .requiredOption('--data <file>', 'JSON lines')
     .requiredOption('--out <folder>', 'where the trained model is written')
     .option('--lora-rank <rank>', 'train an adapter of this rank (default: all weights)')

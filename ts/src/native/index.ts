@@ -6,6 +6,7 @@ export { renderInSandbox } from '#sandbox'
 export {
   fetchClient,
   type HttpClient,
+  type HttpDownload,
   type HttpRequest,
   type HttpResponse,
 } from './http-client.js'

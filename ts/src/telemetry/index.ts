@@ -10,6 +10,7 @@ export {
 } from './line-chart.js'
 export { type Metric, metric, type ReducedMetrics, type Reducer, reduceMetrics } from './metric.js'
 export {
+  type FetchEvent,
   formatDuration,
   ProgressLine,
   type ProgressLineOptions,

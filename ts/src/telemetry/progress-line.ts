@@ -14,6 +14,19 @@ export interface ProgressStream {
   write(text: string): unknown
 }
 
+/** Bytes of a fetch that are there. */
+export interface FetchEvent {
+  readonly event: 'fetch'
+  /** What is fetched. */
+  readonly name: string
+  /** Bytes that are there, those of earlier fetches included. */
+  readonly bytes: number
+  /** @default unknown */
+  readonly totalBytes?: number
+  /** True once, at the end. */
+  readonly isDone: boolean
+}
+
 /** Options of {@link ProgressLine}. */
 export interface ProgressLineOptions {
   readonly stream: ProgressStream
@@ -28,7 +41,8 @@ const COLUMNS_DEFAULT = 80
 const PACE_WEIGHT_MIN = 0.1
 
 /**
- * Shows phase, step, reward, KL, tokens per second and the time left of the phase.
+ * Shows phase, step, reward, KL, tokens per second and the time left of the phase; of a fetch its bytes, their rate and the
+ * time left.
  *
  * On a terminal the line is drawn over at most every 100 ms and never wraps; elsewhere a line is written at most
  * every 5 s. The last step of a phase is always shown.
@@ -54,6 +68,8 @@ export class ProgressLine {
   #paceMs = 0
   #shownMs = Number.NEGATIVE_INFINITY
   #isDrawn = false
+  #fetchName: string | undefined
+  #fetchStart = { ms: 0, bytes: 0 }
 
   constructor(options: ProgressLineOptions) {
     checkKnownKeys('options', options, ['stream', 'clock'], ['stream'])
@@ -63,15 +79,16 @@ export class ProgressLine {
     this.#lastStepMs = clock.nowMs()
   }
 
-  /** Takes note of a step and shows it if it is time. */
-  update(event: StepEvent): void {
+  /** Takes note of a step or of bytes and shows them if it is time. */
+  update(event: StepEvent | FetchEvent): void {
     const nowMs = this.#clock.nowMs()
-    this.#measurePace(event.phase, nowMs)
-    const isLast = event.step >= event.numSteps
+    if (event.event === 'fetch') this.#measureFetch(event, nowMs)
+    else this.#measurePace(event.phase, nowMs)
+    const isLast = event.event === 'fetch' ? event.isDone : event.step >= event.numSteps
     const restMs = this.#stream.isTTY ? REDRAW_MS : PLAIN_LINE_MS
     if (!isLast && nowMs - this.#shownMs < restMs) return
     this.#shownMs = nowMs
-    this.#show(this.#format(event))
+    this.#show(event.event === 'fetch' ? this.#formatFetch(event, nowMs) : this.#format(event))
     if (isLast) this.end()
   }
 
@@ -99,6 +116,26 @@ export class ProgressLine {
     }
     this.#numSteps += 1
     this.#paceMs += Math.max(PACE_WEIGHT_MIN, 1 / this.#numSteps) * (stepMs - this.#paceMs)
+  }
+
+  /** Bytes of earlier fetches took no time, so the rate begins behind them. */
+  #measureFetch({ name, bytes }: FetchEvent, nowMs: number): void {
+    if (name !== this.#fetchName) this.#shownMs = Number.NEGATIVE_INFINITY
+    if (name === this.#fetchName && bytes >= this.#fetchStart.bytes) return
+    this.#fetchName = name
+    this.#fetchStart = { ms: nowMs, bytes }
+  }
+
+  #formatFetch({ name, bytes, totalBytes, isDone }: FetchEvent, nowMs: number): string {
+    const megabytes = (value: number) => (value / 1e6).toFixed(1)
+    const rest = totalBytes === undefined || isDone ? '' : ` of ${megabytes(totalBytes)}`
+    const parts = [`${name} ${megabytes(bytes)}${rest} MB`]
+    const { ms, bytes: startBytes } = this.#fetchStart
+    const bytesPerMs = (bytes - startBytes) / (nowMs - ms)
+    if (nowMs > ms) parts.push(`${(bytesPerMs / 1e3).toFixed(1)} MB/s`)
+    if (rest !== '' && bytesPerMs > 0 && totalBytes !== undefined)
+      parts.push(`${formatDuration((totalBytes - bytes) / bytesPerMs)} left`)
+    return parts.join(' | ')
   }
 
   #format({ phase, step, numSteps, metrics }: StepEvent): string {

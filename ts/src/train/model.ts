@@ -1,7 +1,6 @@
 /** Models: decoder, tokenizer, renderer and policy together. */
 
 import { readdir, readFile, stat } from 'node:fs/promises'
-import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { aborted } from '../async/index.js'
 import { assistantMessage } from '../chat/assistant-message.js'
@@ -13,6 +12,7 @@ import {
   type ToolSpec,
 } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError, unreadable } from '../core/index.js'
+import { cachedModel, type FetchModelOptions, fetchModel, isModelName } from '../fetch/index.js'
 import { Decoder, type DecoderConfig, type LoraConfig, type WeightDtype } from '../model/index.js'
 import { DecoderPolicy } from '../policy/index.js'
 import { nodeDisk } from '../telemetry/disk.js'
@@ -63,10 +63,15 @@ export interface LoadModelOptions {
    * @default by the model's chat template; for a model of {@link createModel} ChatML
    */
   readonly renderer?: RendererConfig
+  /**
+   * Fetching of a model that is given by its name on the hub.
+   * @default those of `fetchModel`
+   */
+  readonly fetch?: FetchModelOptions
 }
 
 /** Options of {@link createModel}. */
-export interface CreateModelOptions extends LoadModelOptions {
+export interface CreateModelOptions extends Omit<LoadModelOptions, 'fetch'> {
   /** Seed of the weights. A non-negative safe integer. */
   readonly seed: number
 }
@@ -258,12 +263,12 @@ export class Model {
 }
 
 /**
- * Loads a model from a Hugging Face folder, a folder of {@link Model.save}, a GGUF file, or by its name from
- * the Hugging Face cache (`HF_HUB_CACHE`, `HF_HOME` or `~/.cache/huggingface`), such as
- * `HuggingFaceTB/SmolLM2-135M-Instruct`. Downloads nothing.
+ * Loads a model from a Hugging Face folder, a folder of {@link Model.save}, a GGUF file, or by its name on the Hugging Face
+ * hub: `owner/name` such as `HuggingFaceTB/SmolLM2-135M-Instruct`, or `owner/name/FILE.gguf`. A model that is whole in the hub's
+ * cache is used without a question to the hub; another is fetched, as by `fetchModel`.
  *
- * @throws {FulmarError} `IO` if there is no such folder, file or name; those of `Decoder.fromFolder`, `Decoder.fromGguf`,
- * `HfTokenizer.fromFolder` and `createRenderer`.
+ * @throws {FulmarError} `IO` if there is no such folder, file or name; those of `fetchModel`, `Decoder.fromFolder`,
+ * `Decoder.fromGguf`, `HfTokenizer.fromFolder` and `createRenderer`.
  *
  * @example
  * ```ts
@@ -281,10 +286,11 @@ export class Model {
  * ```
  */
 export async function loadModel(path: string, options: LoadModelOptions = {}): Promise<Model> {
-  checkKnownKeys('options', options, ['dtype', 'renderer'])
+  checkKnownKeys('options', options, ['dtype', 'renderer', 'fetch'])
   if (typeof path !== 'string')
     throw new FulmarError('MALFORMED', `path must be a text: got ${describeValue(path)}`)
-  return new Model(await readParts(await placeOf(path), options))
+  const { fetch = {}, ...others } = options
+  return new Model(await readParts(await placeOf(path, fetch), others))
 }
 
 /**
@@ -381,28 +387,16 @@ async function readGguf(
   return { decoder, tokenizer, renderer: createRenderer(tokenizer, renderer), files }
 }
 
-/** Returns the folder or file of a path, or of a name in the Hugging Face cache. */
-async function placeOf(path: string): Promise<string> {
+/** Returns the folder or file of a path, or of a name on the hub: from its cache if the model is whole there, else fetched. */
+async function placeOf(path: string, options: FetchModelOptions): Promise<string> {
   const isThere = await stat(path).then(
     () => true,
     () => false,
   )
   if (isThere) return path
-  if (!/^[\w-][\w.-]*\/[\w-][\w.-]*$/.test(path))
-    throw new FulmarError('IO', `model must be a folder or a file: got ${path}`)
-  const cached = join(hubCache(), `models--${path.replace('/', '--')}`)
-  const revision = await readFile(join(cached, 'refs', 'main'), 'utf8').catch(() => undefined)
-  const snapshots = await readdir(join(cached, 'snapshots')).catch(() => [])
-  const snapshot = snapshots.find((name) => name === revision?.trim()) ?? snapshots.at(0)
-  if (snapshot !== undefined) return join(cached, 'snapshots', snapshot)
-  const detail = `model must be a folder, a file, or in the cache ${hubCache()}: got ${path}. Try: hf download ${path}`
-  throw new FulmarError('IO', detail)
-}
-
-function hubCache(): string {
-  const { HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME } = process.env
-  const home = HF_HOME ?? join(XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'huggingface')
-  return HF_HUB_CACHE ?? join(home, 'hub')
+  if (!isModelName(path))
+    throw new FulmarError('IO', `model must be a folder, a file, or a name on the hub: got ${path}`)
+  return (await cachedModel(path, options)) ?? (await fetchModel(path, options))
 }
 
 /** @internal Converts an adapter to PEFT's keys. @throws {FulmarError} `UNKNOWN_NAME` for an unknown key. */

@@ -4,6 +4,7 @@ export {
   type FetchLike,
   fetchClient,
   type HttpClient,
+  type HttpDownload,
   type HttpRequest,
   type HttpResponse,
   type HttpStream,

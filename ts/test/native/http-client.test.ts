@@ -24,6 +24,7 @@ async function withServer<T>(body: (url: string) => Promise<T>): Promise<T> {
       request.socket.on('close', () => onClosed())
       return void response.write('first')
     }
+    if (request.url === '/moved') return void response.writeHead(302, { location: '/port' }).end()
     if (request.url === '/port') return void response.end(String(request.socket.remotePort))
     const size = Number(/^\/bytes\/(\d+)$/.exec(request.url ?? '')?.[1] ?? Number.NaN)
     if (size >= 0) return void response.end(Buffer.alloc(size, 120))
@@ -116,6 +117,38 @@ describe.each([
       const read = (size: number) => client.send({ method: 'GET', url: `${url}/bytes/${size}`, headers: {} })
       expect((await read(RESPONSE_BYTES_MAX)).text).toHaveLength(64 * MIB)
       await expect(read(RESPONSE_BYTES_MAX + 1)).rejects.toThrow()
+      await client.close()
+    })
+  })
+})
+
+describe.each([
+  ['Node', nodeClient],
+  ['the web', webClient],
+])('a download by the client of %s', (_, make) => {
+  it('gives status, headers and bytes, of more than a text may have, and no body to HEAD', async () => {
+    await withServer(async (url) => {
+      const client = make({ numConnections: 1 })
+      const read = async (method: 'GET' | 'HEAD', path: string) => {
+        const { status, header, body } = await client.download({ method, url: url + path, headers: {} })
+        let numBytes = 0
+        for await (const bytes of body) numBytes += bytes.byteLength
+        return { status, numBytes, retryAfter: header('retry-after'), none: header('x-none') }
+      }
+      const size = RESPONSE_BYTES_MAX + 1
+      const none = { retryAfter: null, none: null }
+      expect(await read('GET', `/bytes/${size}`)).toEqual({ status: 200, numBytes: size, ...none })
+      expect(await read('HEAD', '/bytes/10')).toEqual({ status: 200, numBytes: 0, ...none })
+      expect(await read('GET', '/a')).toMatchObject({ status: 429, retryAfter: '3' })
+      await client.close()
+    })
+  })
+
+  it('returns a redirect in place of following it', async () => {
+    await withServer(async (url) => {
+      const client = make({ numConnections: 1 })
+      const { status, header } = await client.download({ method: 'HEAD', url: `${url}/moved`, headers: {} })
+      expect([status, header('location')]).toEqual([302, '/port'])
       await client.close()
     })
   })

@@ -24,6 +24,26 @@ describe('ProgressLine', () => {
     expect(writes).toEqual(['grpo 1/101 | reward 0.250 | kl 0.0051 | tokens/s 1235 | 50 s left\n'])
   })
 
+  it('shows the bytes of a fetch, their rate without those of earlier fetches, and the time left', () => {
+    const { clock, writes, line } = progress(false)
+    const fetched = (bytes: number, totalBytes?: number, isDone = false) =>
+      line.update({ event: 'fetch', name: 'a/b', bytes, ...(totalBytes && { totalBytes }), isDone })
+    fetched(2e6, 10e6)
+    clock.advance(5_000)
+    fetched(7e6, 10e6)
+    clock.advance(1_000)
+    fetched(8e6, 10e6)
+    clock.advance(4_000)
+    fetched(8.5e6)
+    fetched(10e6, 10e6, true)
+    expect(writes).toEqual([
+      'a/b 2.0 of 10.0 MB\n',
+      'a/b 7.0 of 10.0 MB | 1.0 MB/s | 3 s left\n',
+      'a/b 8.5 MB | 0.7 MB/s\n',
+      'a/b 10.0 MB | 0.8 MB/s\n',
+    ])
+  })
+
   it('draws over one line on a terminal, not more often than every 100 ms', () => {
     const { clock, writes, line } = progress(true)
     for (let number = 1; number <= 50; number++) {

@@ -106,11 +106,14 @@ describe('Model', () => {
 })
 
 describe('loadModel', () => {
-  it('says what a path must be, and how to get a model that the cache lacks', async () => {
+  it('names what a path must be, and offline the cache that lacks a model', async () => {
     vi.stubEnv('HF_HUB_CACHE', '/nowhere/hub')
-    await expect(loadModel('./nowhere')).rejects.toThrow(failing('IO', /folder or a file: got \.\/nowhere/))
+    vi.stubEnv('HF_HUB_OFFLINE', '1')
+    await expect(loadModel('./nowhere')).rejects.toThrow(
+      failing('IO', /folder, a file, or a name on the hub: got \.\/nowhere/),
+    )
     await expect(loadModel('Org/Name')).rejects.toThrow(
-      failing('IO', /cache \/nowhere\/hub: got Org\/Name\. Try: hf download Org\/Name/),
+      failing('UNAVAILABLE', /Org\/Name@main must be in the cache \/nowhere\/hub.*offline/),
     )
     await expect(loadModel(7 as never)).rejects.toThrow(failing('MALFORMED', /path/))
     await expect(loadModel('.', { dytpe: 'f32' } as never)).rejects.toThrow(failing('UNKNOWN_NAME', /dtype/))
@@ -123,12 +126,14 @@ describe('loadModel', () => {
     const blobs = join(place, 'blobs')
     await mkdir(join(place, 'refs'), { recursive: true })
     await model.save(blobs)
-    for (const revision of ['aaa', 'bbb'])
+    const [older, newer] = ['a'.repeat(40), 'b'.repeat(40)]
+    for (const revision of [older, newer])
       await mkdir(join(place, 'snapshots', revision), { recursive: true })
     for (const name of await readdir(blobs))
-      await symlink(join('..', '..', 'blobs', name), join(place, 'snapshots', 'bbb', name))
-    await writeFile(join(place, 'refs', 'main'), 'bbb\n')
+      await symlink(join('..', '..', 'blobs', name), join(place, 'snapshots', newer, name))
+    await writeFile(join(place, 'refs', 'main'), `${newer}\n`)
     vi.stubEnv('HF_HUB_CACHE', cache)
+    vi.stubEnv('HF_HUB_OFFLINE', '1')
     using found = await loadModel('Org/Name')
     expect(await answer(found)).toEqual(await answer(model))
   })
