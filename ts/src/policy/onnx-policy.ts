@@ -124,6 +124,7 @@ export class OnnxPolicy extends ThreadPolicy<string | Uint8Array> {
     await this.replace(model, options.version)
   }
 
+  /** @internal */
   protected override async toMessage(
     model: string | Uint8Array,
     version: number,

@@ -145,15 +145,15 @@ export abstract class ThreadPolicy<Weights> implements Policy, WeightReceiver<We
     this.#call({ kind: 'settle' }, {}).catch(() => {})
   }
 
-  /** Returns weights in the form that the thread loads. */
+  /** @internal Returns weights in the form that the thread loads. */
   protected abstract toMessage(weights: Weights, version: number): Promise<WeightMessage>
 
-  /** Sends weights to the thread. */
+  /** @internal Sends weights to the thread. */
   protected async stageMessage({ source, transfer }: WeightMessage, version: number): Promise<void> {
     await this.#call({ kind: 'stage', version, source }, { transfer })
   }
 
-  /** Replaces the weights at once, in all phases. @throws {FulmarError} As {@link ThreadPolicy.stage}; the old weights then stay. */
+  /** @internal Replaces the weights at once, in all phases. @throws {FulmarError} As `stage`; the old weights then stay. */
   protected async replace(weights: Weights, version: number): Promise<void> {
     await this.stage(weights, version)
     await this.commit(version)

@@ -12,7 +12,7 @@ export interface WeightContext {
  *
  * | receiver | weights | meanwhile |
  * |---|---|---|
- * | {@link DecoderPolicy} | a `Decoder`, such as a {@link Decoder.snapshot} | requests in flight finish with the old weights |
+ * | {@link DecoderPolicy} | a `Decoder`, such as `decoder.snapshot()` | requests in flight finish with the old weights |
  * | {@link WorkerPolicy} | a `Decoder`, or a folder with a model | the same |
  * | {@link AsyncVLLM} | a folder with an adapter that the servers can read | the same |
  * | `ParkingPolicy` of `fulmar/collect` | a `Policy` | requests in flight continue with the new weights |

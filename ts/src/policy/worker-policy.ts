@@ -95,6 +95,7 @@ export class WorkerPolicy extends ThreadPolicy<Decoder | string> {
     await this.replace(model, options.version)
   }
 
+  /** @internal */
   protected override async toMessage(
     model: Decoder | string,
     version: number,

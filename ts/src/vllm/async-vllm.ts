@@ -28,6 +28,7 @@ import {
   logitBiasOf,
   readCompletion,
   readScores,
+  type ServedModel,
   scoreBody,
 } from './vllm-protocol.js'
 import { type ServerAnswer, type ServerRequest, type ServerStats, Servers } from './vllm-servers.js'
@@ -214,7 +215,7 @@ export class AsyncVLLM implements StreamingPolicy, WeightReceiver<string> {
   }
 
   /** Properties of the model. `contextLength` counts prompt and completion. */
-  get served(): NamedModel {
+  get served(): ServedModel & { readonly contextLength: number | undefined } {
     return this.#adapters.served.model
   }
 
