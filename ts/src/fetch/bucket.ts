@@ -39,7 +39,7 @@ export function parseGs(url: string): BucketPlace {
   )
 }
 
-/** Asks for one object. @throws {FulmarError} `IO` if there is none; `FORBIDDEN` for a bucket that is not public. */
+/** Asks for one object. @throws {FulmarError} `IO` for an unknown object; `FORBIDDEN` for a bucket that is not public. */
 export async function objectOf(
   transfer: Transfer,
   endpoint: string,

@@ -1,7 +1,7 @@
 /** Patterns of file names, as `allow_patterns` of the hub's client. */
 
 /**
- * Returns true if the whole `name` matches `pattern`: `*` stands for any characters, slashes included, and `?`
+ * Returns true if the whole `name` matches `pattern`: `*` matches any characters, slashes included, and `?`
  * for one. Costs at most `O(|pattern| * |name|)`.
  */
 export function matchesPattern(name: string, pattern: string): boolean {

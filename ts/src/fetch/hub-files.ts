@@ -59,7 +59,7 @@ export interface HubFileOptions extends HubOptions {
 /** Options of {@link fetchSnapshot}. */
 export interface SnapshotOptions extends HubFileOptions, ParallelOptions {
   /**
-   * Patterns of the files to fetch: `*` stands for any characters, slashes included, and `?` for one.
+   * Patterns of the files to fetch: `*` matches any characters, slashes included, and `?` for one.
    * @default all files
    */
   readonly include?: readonly string[]
@@ -206,7 +206,7 @@ async function heldFile({ repo, cache, isOffline }: HubPlan, file: string): Prom
   return await cache.find(commit, file)
 }
 
-/** @internal The folder of the revision in the cache. @throws {FulmarError} `UNAVAILABLE` if there is none. */
+/** @internal The folder of the revision in the cache. @throws {FulmarError} `UNAVAILABLE` if the cache lacks it. */
 export async function heldSnapshot(plan: HubPlan): Promise<string> {
   const { repo, cache } = plan
   const commit = await cache.commitOf(repo.revision)

@@ -36,7 +36,7 @@ export interface HubFile {
   readonly sizeBytes: number
 }
 
-/** Where a file is, and how it is checked. */
+/** Address of a file, and its checksum. */
 export interface HubLocation {
   readonly commit: string
   /** Name of the blob: the SHA-256 of a large file, the git blob id of a small one. */
@@ -105,7 +105,7 @@ export async function commitOf(transfer: Transfer, repo: HubRepo): Promise<strin
 /**
  * Asks for the files of a commit, page by page.
  * @throws {FulmarError} `LIMIT_EXCEEDED` for more than 100,000 files, 1,000 pages or 64 MiB; `CORRUPT` for a name that is not
- * below the folder or an entry that is none; as {@link refusal}.
+ * below the folder or an invalid entry; as {@link refusal}.
  */
 export async function filesOf(
   transfer: Transfer,
@@ -221,7 +221,7 @@ function checksumOf(etag: string): Checksum | undefined {
   return /^[0-9a-f]{40}$/.test(etag) ? { algorithm: 'git', hex: etag } : undefined
 }
 
-/** The error of a status that is none of a file: a token is missing, or there is no such thing. */
+/** Returns the error of a status without a file: a missing token, or an unknown repository. */
 function refusal(answer: Answer, repo: HubRepo, file?: string): FulmarError {
   const { status, header } = answer
   const { endpoint, name, token, kind } = repo

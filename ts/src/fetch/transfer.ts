@@ -18,7 +18,7 @@ const BACKOFF_MS_MAX = 30_000
 /** Most bytes that are read of a body that has no use, to keep its connection. */
 const UNUSED_BYTES_MAX = 64 * 1024
 
-/** How exchanges are made. */
+/** Options of exchanges. */
 export interface Transfer {
   readonly client: HttpClient
   readonly clock: Clock

@@ -43,7 +43,7 @@ export interface FetchFileOptions extends WebOptions {
 /** Options of {@link fetchBucket}. */
 export interface FetchBucketOptions extends WebOptions, ParallelOptions {
   /**
-   * Patterns of the objects to fetch, by their whole names: `*` stands for any characters, slashes included.
+   * Patterns of the objects to fetch, by their whole names: `*` matches any characters, slashes included.
    * @default all objects
    */
   readonly include?: readonly string[]

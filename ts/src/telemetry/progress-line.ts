@@ -17,7 +17,7 @@ export interface ProgressStream {
 /** Bytes of a fetch that are there. */
 export interface FetchEvent {
   readonly event: 'fetch'
-  /** What is fetched. */
+  /** Name of the transfer. */
   readonly name: string
   /** Bytes that are there, those of earlier fetches included. */
   readonly bytes: number

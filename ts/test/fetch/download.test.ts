@@ -72,7 +72,7 @@ const status =
     response.end()
   }
 
-/** What {@link downloadFile} needs, for one file of a server. */
+/** Arguments of {@link downloadFile} for one file of a server. */
 async function single(hub: FakeHub, path: string, more: Partial<RemoteFile> = {}) {
   const client = defaultHttpClient({ numConnections: 1 })
   const transfer: Transfer = {
