@@ -103,7 +103,7 @@ export async function exchange<T>(
   try {
     for (let url = request.url, numRedirects = 0; ; numRedirects++) {
       if (numRedirects > REDIRECTS_MAX) {
-        const detail = `redirects must be at most ${REDIRECTS_MAX}: got more from ${shownUrl(request.url)}`
+        const detail = `redirects must be at most ${REDIRECTS_MAX}: got ${REDIRECTS_MAX + 1} from ${shownUrl(request.url)}`
         throw new FulmarError('LIMIT_EXCEEDED', detail)
       }
       const got = await withDeadline({
