@@ -1,125 +1,230 @@
-// The face of the losses of `fulmar-objective`, once for Node and for WebAssembly: each includes this table into its own
-// `objective/losses.rs`, see `bindings/faces/tensor.rs`. A batch crosses column by column, then any loss is asked for.
+// The face of the losses of `fulmar-objective`, once for Node and for WebAssembly: each includes these tables into its own
+// `objective/losses.rs`, see `bindings/faces/tensor.rs`. A loss reads its options once, when it is made. The columns of a batch
+// are lent to it, and one that is absent is `None`: an empty array is a column of the wrong length.
 
-use std::collections::BTreeMap;
-
-use fulmar::core::{Error, ErrorKind, Result as CoreResult, options_from_json};
+use fulmar::core::{Result as CoreResult, options_from_json};
 use fulmar::objective::{
-    self, Advantage, BradleyTerryLoss, DistillationLoss, DpoLoss, GrpoLoss, GrpoOptions, KtoBatch, KtoLoss, LossBatch,
-    PreferenceBatch, RewardPairs, SftBatch, SftLoss,
+    self, Advantage, GrpoOptions, KtoBatch, LossBatch, Metric, PreferenceBatch, RewardPairs, SftBatch,
 };
 
+record! {
+    /// Value, metrics and gradients of a loss.
+    LossOutput {
+        /// The sum of all terms.
+        loss as loss: f64,
+        /// The names of the metrics, joined by commas.
+        metric_names as metricNames: String,
+        /// The value and the denominator of each metric.
+        metrics as metrics: Float64Array,
+        /// `[T]`
+        grad_log_prob as gradLogProb: Float32Array,
+        /// `[T]`
+        grad_entropy as gradEntropy: Option<Float32Array>,
+        /// `[S]`
+        sequence_loss as sequenceLoss: Option<Float64Array>,
+    }
+}
+
+record! {
+    /// Value, metrics and gradients of a loss of rewards.
+    RewardLossOutput {
+        /// The sum of all terms.
+        loss as loss: f64,
+        /// The names of the metrics, joined by commas.
+        metric_names as metricNames: String,
+        /// The value and the denominator of each metric.
+        metrics as metrics: Float64Array,
+        /// The gradient by each reward of a chosen answer.
+        grad_chosen as gradChosen: Float32Array,
+        /// The gradient by each reward of a rejected answer.
+        grad_rejected as gradRejected: Float32Array,
+    }
+}
+
 face! {
-    /// The columns of a batch, for losses.
-    LossColumns(Columns)
+    /// A policy gradient loss.
+    GrpoLoss(objective::GrpoLoss)
     make {
-        /// Takes `mask`, `[T]`, of the trained tokens, and `offsets`, `[S + 1]`, of the sequences.
-        fn create as create(mask: &[u8], offsets: &[u32]) {
-            Ok(Columns { numbers: BTreeMap::new(), labels: Vec::new(), mask: mask.to_vec(), offsets: offsets.to_vec() })
+        /// Reads and checks the options.
+        fn create as create(options: String) { objective::GrpoLoss::new(GrpoOptions::from_json("GRPOLoss", &options)?) }
+    }
+    call {
+        /// Computes the loss of a batch.
+        fn forward as forward(
+            log_prob: &[f32],
+            old_log_prob: &[f32],
+            ref_log_prob: Option<Float32ArraySlice>,
+            sampler_log_prob: Option<Float32ArraySlice>,
+            entropy: Option<Float32ArraySlice>,
+            advantage: &[f32],
+            mask: &[u8],
+            offsets: &[u32],
+        ) -> (LossOutput) {
+            |loss| loss.forward(&LossBatch {
+                log_prob,
+                old_log_prob,
+                ref_log_prob: ref_log_prob.as_deref(),
+                sampler_log_prob: sampler_log_prob.as_deref(),
+                entropy: entropy.as_deref(),
+                advantage: Advantage::infer(advantage, offsets)?,
+                mask,
+                offsets,
+            })
+        }
+    }
+}
+
+face! {
+    /// The loss of supervised fine-tuning.
+    SftLoss(objective::SftLoss)
+    make {
+        /// Reads and checks the options.
+        fn create as create(options: String) { objective::SftLoss::new(options_from_json("SFTLoss", &options)?) }
+    }
+    call {
+        /// Computes the loss of a batch.
+        fn forward as forward(
+            log_prob: &[f32],
+            ref_log_prob: Option<Float32ArraySlice>,
+            mask: &[u8],
+            offsets: &[u32],
+        ) -> (LossOutput) {
+            |loss| loss.forward(&SftBatch { log_prob, ref_log_prob: ref_log_prob.as_deref(), mask, offsets })
+        }
+    }
+}
+
+face! {
+    /// The loss of distillation from a teacher's log-probabilities.
+    DistillationLoss(objective::DistillationLoss)
+    make {
+        /// Reads and checks the options.
+        fn create as create(options: String) {
+            objective::DistillationLoss::new(options_from_json("DistillationLoss", &options)?)
         }
     }
     call {
-        /// Sets a column of numbers.
-        fn set as set(name: String, values: &[f32]) -> (()) {
-            |columns| { columns.numbers.insert(name, values.to_vec()); Ok(()) }
+        /// Computes the loss of a batch.
+        fn forward as forward(log_prob: &[f32], teacher_log_prob: &[f32], mask: &[u8], offsets: &[u32]) -> (LossOutput) {
+            |loss| loss.forward(&SftBatch { log_prob, ref_log_prob: Some(teacher_log_prob), mask, offsets })
         }
-        /// Sets the labels: whether each sequence is desirable.
-        fn label as label(desirable: &[u8]) -> (()) { |columns| { columns.labels = desirable.to_vec(); Ok(()) } }
-        /// Computes a policy gradient loss.
-        fn grpo as grpo(options: String) -> (LossOutput) { |columns| columns.grpo(&options) }
-        /// Computes the loss of supervised fine-tuning.
-        fn sft as sft(options: String) -> (LossOutput) {
-            |columns| SftLoss::new(options_from_json("SFTLoss", &options)?)?.forward(&columns.supervised("refLogProb")?)
-        }
-        /// Computes the loss of distillation from a teacher's log-probabilities.
-        fn distillation as distillation(options: String) -> (LossOutput) {
-            |columns| DistillationLoss::new(options_from_json("DistillationLoss", &options)?)?.forward(&columns.supervised("teacherLogProb")?)
-        }
-        /// Computes the DPO loss of pairs of answers.
-        fn dpo as dpo(options: String) -> (LossOutput) { |columns| columns.dpo(&options) }
-        /// Computes the KTO loss of single answers.
-        fn kto as kto(options: String) -> (LossOutput) { |columns| columns.kto(&options) }
-        /// Computes the Bradley-Terry loss of pairs of rewards; without offsets each entry is a pair.
-        fn bradley_terry as bradleyTerry(options: String) -> (RewardLossOutput) { |columns| columns.bradley_terry(&options) }
     }
 }
 
-/// Checks options for the loss called `loss`.
-fn check_options(loss: &str, json: &str) -> CoreResult<()> {
-    match loss {
-        "GRPOLoss" => GrpoLoss::new(GrpoOptions::from_json(loss, json)?).map(drop),
-        "SFTLoss" => SftLoss::new(options_from_json(loss, json)?).map(drop),
-        "DistillationLoss" => DistillationLoss::new(options_from_json(loss, json)?).map(drop),
-        "DPOLoss" => DpoLoss::new(options_from_json(loss, json)?).map(drop),
-        "KTOLoss" => KtoLoss::new(options_from_json(loss, json)?).map(drop),
-        "BradleyTerryLoss" => BradleyTerryLoss::new(options_from_json(loss, json)?).map(drop),
-        other => Err(Error::new(ErrorKind::UnknownName, format!("loss must be a known one: got '{other}'"))),
+face! {
+    /// The DPO loss of pairs of answers.
+    DpoLoss(objective::DpoLoss)
+    make {
+        /// Reads and checks the options.
+        fn create as create(options: String) { objective::DpoLoss::new(options_from_json("DPOLoss", &options)?) }
+    }
+    call {
+        /// Computes the loss of a batch.
+        fn forward as forward(
+            log_prob: &[f32],
+            ref_log_prob: &[f32],
+            log_sum_sq_prob: Option<Float32ArraySlice>,
+            mask: &[u8],
+            offsets: &[u32],
+        ) -> (LossOutput) {
+            |loss| loss.forward(&PreferenceBatch {
+                log_prob,
+                ref_log_prob,
+                log_sum_sq_prob: log_sum_sq_prob.as_deref(),
+                mask,
+                offsets,
+            })
+        }
     }
 }
 
-/// The columns of a batch, unchecked.
-#[derive(Clone)]
-pub struct Columns {
-    numbers: BTreeMap<String, Vec<f32>>,
-    labels: Vec<u8>,
-    mask: Vec<u8>,
-    offsets: Vec<u32>,
+face! {
+    /// The KTO loss of single answers.
+    KtoLoss(objective::KtoLoss)
+    make {
+        /// Reads and checks the options.
+        fn create as create(options: String) { objective::KtoLoss::new(options_from_json("KTOLoss", &options)?) }
+    }
+    call {
+        /// Computes the loss of a batch; `desirable` holds 1 for each sequence that is desirable, else 0.
+        fn forward as forward(
+            log_prob: &[f32],
+            ref_log_prob: &[f32],
+            desirable: &[u8],
+            kl_log_ratio: Option<Float32ArraySlice>,
+            mask: &[u8],
+            offsets: &[u32],
+        ) -> (LossOutput) {
+            |loss| loss.forward(&KtoBatch {
+                log_prob,
+                ref_log_prob,
+                desirable,
+                kl_log_ratio: kl_log_ratio.as_deref(),
+                mask,
+                offsets,
+            })
+        }
+    }
 }
 
-impl Columns {
-    fn given(&self, name: &str) -> Option<&[f32]> {
-        self.numbers.get(name).map(Vec::as_slice)
+face! {
+    /// The Bradley-Terry loss of pairs of rewards.
+    BradleyTerryLoss(objective::BradleyTerryLoss)
+    make {
+        /// Reads and checks the options.
+        fn create as create(options: String) {
+            objective::BradleyTerryLoss::new(options_from_json("BradleyTerryLoss", &options)?)
+        }
     }
+    call {
+        /// Computes the loss of a batch; without `offsets` each entry is a pair.
+        fn forward as forward(
+            chosen: &[f32],
+            rejected: &[f32],
+            margin: Option<Float32ArraySlice>,
+            offsets: Option<Uint32ArraySlice>,
+        ) -> (RewardLossOutput) {
+            |loss| loss.forward(&RewardPairs { chosen, rejected, margin: margin.as_deref(), offsets: offsets.as_deref() })
+        }
+    }
+}
 
-    fn needed(&self, name: &str) -> CoreResult<&[f32]> {
-        self.given(name).ok_or_else(|| Error::new(ErrorKind::Empty, format!("{name} must be given")))
+impl From<objective::LossOutput> for LossOutput {
+    fn from(output: objective::LossOutput) -> Self {
+        Self {
+            loss: output.loss,
+            metric_names: names_of(&output.metrics),
+            metrics: numbers_of(&output.metrics).into(),
+            grad_log_prob: output.grad_log_prob.into(),
+            grad_entropy: output.grad_entropy.map(Into::into),
+            sequence_loss: None,
+        }
     }
+}
 
-    fn grpo(&self, options: &str) -> CoreResult<objective::LossOutput> {
-        GrpoLoss::new(GrpoOptions::from_json("GRPOLoss", options)?)?.forward(&LossBatch {
-            log_prob: self.needed("logProb")?,
-            old_log_prob: self.needed("oldLogProb")?,
-            ref_log_prob: self.given("refLogProb"),
-            sampler_log_prob: self.given("samplerLogProb"),
-            entropy: self.given("entropy"),
-            advantage: Advantage::infer(self.needed("advantage")?, &self.offsets)?,
-            mask: &self.mask,
-            offsets: &self.offsets,
-        })
+impl From<objective::SftOutput> for LossOutput {
+    fn from(result: objective::SftOutput) -> Self {
+        let sequence_loss = Some(result.sequence_loss.into());
+        Self { sequence_loss, ..result.output.into() }
     }
+}
 
-    fn supervised(&self, reference: &str) -> CoreResult<SftBatch<'_>> {
-        let (log_prob, ref_log_prob) = (self.needed("logProb")?, self.given(reference));
-        Ok(SftBatch { log_prob, ref_log_prob, mask: &self.mask, offsets: &self.offsets })
+impl From<objective::BradleyTerryOutput> for RewardLossOutput {
+    fn from(output: objective::BradleyTerryOutput) -> Self {
+        Self {
+            loss: output.loss,
+            metric_names: names_of(&output.metrics),
+            metrics: numbers_of(&output.metrics).into(),
+            grad_chosen: output.grad_chosen.into(),
+            grad_rejected: output.grad_rejected.into(),
+        }
     }
+}
 
-    fn dpo(&self, options: &str) -> CoreResult<objective::LossOutput> {
-        DpoLoss::new(options_from_json("DPOLoss", options)?)?.forward(&PreferenceBatch {
-            log_prob: self.needed("logProb")?,
-            ref_log_prob: self.needed("refLogProb")?,
-            log_sum_sq_prob: self.given("logSumSqProb"),
-            mask: &self.mask,
-            offsets: &self.offsets,
-        })
-    }
+fn names_of(metrics: &[Metric]) -> String {
+    metrics.iter().map(|metric| metric.name).collect::<Vec<_>>().join(",")
+}
 
-    fn kto(&self, options: &str) -> CoreResult<objective::LossOutput> {
-        KtoLoss::new(options_from_json("KTOLoss", options)?)?.forward(&KtoBatch {
-            log_prob: self.needed("logProb")?,
-            ref_log_prob: self.needed("refLogProb")?,
-            desirable: &self.labels,
-            kl_log_ratio: self.given("klLogRatio"),
-            mask: &self.mask,
-            offsets: &self.offsets,
-        })
-    }
-
-    fn bradley_terry(&self, options: &str) -> CoreResult<objective::BradleyTerryOutput> {
-        BradleyTerryLoss::new(options_from_json("BradleyTerryLoss", options)?)?.forward(&RewardPairs {
-            chosen: self.needed("chosen")?,
-            rejected: self.needed("rejected")?,
-            margin: self.given("margin"),
-            offsets: (!self.offsets.is_empty()).then_some(&self.offsets),
-        })
-    }
+fn numbers_of(metrics: &[Metric]) -> Vec<f64> {
+    metrics.iter().flat_map(|metric| [metric.value, metric.denominator]).collect()
 }

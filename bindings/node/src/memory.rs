@@ -3,11 +3,15 @@
 //! V8 schedules garbage collection by the bytes that are reported to it, so the bytes of tensors are reported as external memory.
 //! Node runs finalizers on its event loop only. A loop without an `await` never reaches it, so this module keeps weak references and frees
 //! the memory of collected objects itself.
+//! For the same reason arrays over Rust's memory would be kept by such a loop. The arrays here are copies in V8's memory, which its garbage
+//! collector frees at once; below some thousand numbers they are cheaper to make as well.
 
 use std::cell::RefCell;
 
 use fulmar::core::Result as CoreResult;
-use napi::bindgen_prelude::{Object, This};
+use napi::bindgen_prelude::{
+    Float32ArraySlice, Float64ArraySlice, Object, This, ToNapiValue, TypeName, ValueType,
+};
 use napi::{Env, JsValue, sys};
 use napi_derive::napi;
 
@@ -152,4 +156,45 @@ impl Isolate {
         });
         self.swept = (live_bytes(), self.watched.len());
     }
+}
+
+macro_rules! array {
+    ($(#[$doc:meta])* $name:ident($number:ty, $slice:ident)) => {
+        $(#[$doc])*
+        pub struct $name(Vec<$number>);
+
+        impl From<Vec<$number>> for $name {
+            fn from(numbers: Vec<$number>) -> Self {
+                Self(numbers)
+            }
+        }
+
+        impl TypeName for $name {
+            fn type_name() -> &'static str {
+                stringify!($name)
+            }
+
+            fn value_type() -> ValueType {
+                ValueType::Object
+            }
+        }
+
+        impl ToNapiValue for $name {
+            unsafe fn to_napi_value(env: sys::napi_env, array: Self) -> napi::Result<sys::napi_value> {
+                let copy = $slice::copy_from(&Env::from_raw(env), array.0)?;
+                // SAFETY: `env` is the environment of the call that is returning.
+                unsafe { ToNapiValue::to_napi_value(env, copy) }
+            }
+        }
+    };
+}
+
+array! {
+    /// Single-precision numbers.
+    Float32Array(f32, Float32ArraySlice)
+}
+
+array! {
+    /// Double-precision numbers.
+    Float64Array(f64, Float64ArraySlice)
 }

@@ -74,7 +74,22 @@ macro_rules! face {
     };
 }
 
-pub(crate) use face;
+/// A plain object of JavaScript.
+macro_rules! record {
+    (
+        $(#[$doc:meta])* $name:ident {
+            $($(#[$field_doc:meta])* $field:ident as $js:ident: $kind:ident $(<$inner:ident>)?,)*
+        }
+    ) => {
+        $(#[$doc])*
+        #[napi(object, object_from_js = false)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $kind $(<$inner>)?,)*
+        }
+    };
+}
+
+pub(crate) use {face, record};
 
 include!("../../faces/lend.rs");
 include!("../../faces/tensor.rs");

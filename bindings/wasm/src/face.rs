@@ -61,7 +61,49 @@ macro_rules! face {
     };
 }
 
-pub(crate) use face;
+/// Makes a plain object of JavaScript: one of WebAssembly's memory would have to be freed by whoever gets it.
+macro_rules! record {
+    (
+        $(#[$doc:meta])* $name:ident {
+            $($(#[$field_doc:meta])* $field:ident as $js:ident: $kind:ident $(<$inner:ident>)?,)*
+        }
+    ) => {
+        $(#[$doc])*
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $kind $(<$inner>)?,)*
+        }
+
+        const _: () = {
+            #[wasm_bindgen]
+            extern "C" {
+                #[wasm_bindgen(js_name = Object)]
+                pub type Made;
+                #[wasm_bindgen(constructor, js_class = Object)]
+                fn new() -> Made;
+                $(#[wasm_bindgen(method, setter = $js)]
+                fn $field(made: &Made, value: $kind $(<$inner>)?);)*
+            }
+
+            impl wasm_bindgen::describe::WasmDescribe for $name {
+                fn describe() {
+                    Made::describe();
+                }
+            }
+
+            impl wasm_bindgen::convert::IntoWasmAbi for $name {
+                type Abi = <Made as wasm_bindgen::convert::IntoWasmAbi>::Abi;
+
+                fn into_abi(self) -> Self::Abi {
+                    let made = Made::new();
+                    $(made.$field(self.$field);)*
+                    made.into_abi()
+                }
+            }
+        };
+    };
+}
+
+pub(crate) use {face, record};
 
 /// Returns the value, to be changed; `Forbidden` in a function of JavaScript that it is calling.
 pub(crate) fn lent<'a, T>(name: &str, value: &'a RefCell<T>) -> Result<RefMut<'a, T>> {

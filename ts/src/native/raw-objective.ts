@@ -2,32 +2,86 @@
 
 import type { RawOwner, RawTensor, RawTensorDict } from './raw.js'
 
-export interface RawLossOutput {
-  readonly loss: number
-  /** JSON array of `{name, value, denominator}`. */
-  readonly metricsJson: string
-  readonly gradLogProb: Float32Array
-  readonly gradEntropy?: Float32Array
-  readonly sequenceLoss?: Float64Array
+/** The metrics of a loss. */
+export interface RawMetrics {
+  /** The names, joined by commas. */
+  readonly metricNames: string
+  /** The value and the denominator of each. */
+  readonly metrics: Float64Array
 }
 
-export interface RawRewardLossOutput {
+export interface RawLossOutput extends RawMetrics {
   readonly loss: number
-  readonly metricsJson: string
+  readonly gradLogProb: Float32Array
+  readonly gradEntropy?: Float32Array | undefined
+  readonly sequenceLoss?: Float64Array | undefined
+}
+
+export interface RawRewardLossOutput extends RawMetrics {
+  readonly loss: number
   readonly gradChosen: Float32Array
   readonly gradRejected: Float32Array
 }
 
-/** The columns of a batch, by the names that they have in TypeScript. */
-export interface RawLossColumns extends RawOwner {
-  set(name: string, values: Float32Array): void
-  label(desirable: Uint8Array): void
-  grpo(optionsJson: string): RawLossOutput
-  sft(optionsJson: string): RawLossOutput
-  distillation(optionsJson: string): RawLossOutput
-  dpo(optionsJson: string): RawLossOutput
-  kto(optionsJson: string): RawLossOutput
-  bradleyTerry(optionsJson: string): RawRewardLossOutput
+export interface RawGrpoLoss extends RawOwner {
+  forward(
+    logProb: Float32Array,
+    oldLogProb: Float32Array,
+    refLogProb: Float32Array | undefined,
+    samplerLogProb: Float32Array | undefined,
+    entropy: Float32Array | undefined,
+    advantage: Float32Array,
+    mask: Uint8Array,
+    offsets: Uint32Array,
+  ): RawLossOutput
+}
+
+export interface RawSftLoss extends RawOwner {
+  forward(
+    logProb: Float32Array,
+    refLogProb: Float32Array | undefined,
+    mask: Uint8Array,
+    offsets: Uint32Array,
+  ): RawLossOutput
+}
+
+export interface RawDistillationLoss extends RawOwner {
+  forward(
+    logProb: Float32Array,
+    teacherLogProb: Float32Array,
+    mask: Uint8Array,
+    offsets: Uint32Array,
+  ): RawLossOutput
+}
+
+export interface RawDpoLoss extends RawOwner {
+  forward(
+    logProb: Float32Array,
+    refLogProb: Float32Array,
+    logSumSqProb: Float32Array | undefined,
+    mask: Uint8Array,
+    offsets: Uint32Array,
+  ): RawLossOutput
+}
+
+export interface RawKtoLoss extends RawOwner {
+  forward(
+    logProb: Float32Array,
+    refLogProb: Float32Array,
+    desirable: Uint8Array,
+    klLogRatio: Float32Array | undefined,
+    mask: Uint8Array,
+    offsets: Uint32Array,
+  ): RawLossOutput
+}
+
+export interface RawBradleyTerryLoss extends RawOwner {
+  forward(
+    chosen: Float32Array,
+    rejected: Float32Array,
+    margin: Float32Array | undefined,
+    offsets: Uint32Array | undefined,
+  ): RawRewardLossOutput
 }
 
 export interface RawGroupAdvantage {
@@ -163,8 +217,12 @@ export interface RawObjective {
     device: string,
   ): Float32Array
   readonly Steps: { create(columns: RawTensorDict, timeDim: number | undefined): RawSteps }
-  readonly LossColumns: { create(mask: Uint8Array, offsets: Uint32Array): RawLossColumns }
-  checkLossOptions(loss: string, optionsJson: string): void
+  readonly GrpoLoss: { create(optionsJson: string): RawGrpoLoss }
+  readonly SftLoss: { create(optionsJson: string): RawSftLoss }
+  readonly DistillationLoss: { create(optionsJson: string): RawDistillationLoss }
+  readonly DpoLoss: { create(optionsJson: string): RawDpoLoss }
+  readonly KtoLoss: { create(optionsJson: string): RawKtoLoss }
+  readonly BradleyTerryLoss: { create(optionsJson: string): RawBradleyTerryLoss }
   groupAdvantage(
     optionsJson: string,
     reward: Float64Array,

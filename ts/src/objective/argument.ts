@@ -3,14 +3,14 @@
 import { checkKnownKeys, checkTypedArray, FulmarError, type OnDevice, placeDevice } from '../core/index.js'
 
 /** Typed arrays that losses pass to the core. */
-type Arrays = { Float32Array: Float32Array; Uint8Array: Uint8Array; Uint32Array: Uint32Array }
+export type ArrayName = 'Float32Array' | 'Uint8Array' | 'Uint32Array'
 
 /**
  * Checks that a field of `batch` is an array of `type`: WebAssembly would convert another and the addon would
  * not.
  * @throws {FulmarError} `MALFORMED`, naming the field.
  */
-export function checkArray(batch: object, field: string, type: keyof Arrays, optional = false): void {
+export function checkArray(batch: object, field: string, type: ArrayName, optional = false): void {
   const value: unknown = Reflect.get(batch, field)
   if (optional && value === undefined) return
   checkTypedArray(field, value, { name: type })

@@ -1,9 +1,9 @@
 /** The loss of reward models. */
 
-import { call, type OnDevice } from '../core/index.js'
-import { raw } from '../native/index.js'
-import { checkArray, optionsJson } from './argument.js'
-import { type LossResult, metricsOf, withColumns } from './loss.js'
+import type { OnDevice } from '../core/index.js'
+import { type RawBradleyTerryLoss, raw } from '../native/index.js'
+import { optionsJson } from './argument.js'
+import { CoreLoss, checkColumns, type LossResult } from './loss.js'
 
 /** Options of {@link BradleyTerryLoss}; the defaults are those of the Rust core. */
 export interface BradleyTerryLossOptions extends OnDevice {
@@ -15,7 +15,7 @@ export interface BradleyTerryLossOptions extends OnDevice {
 
 const OPTION_KEYS = { device: true, centerCoefficient: true, numPairs: true } as const
 
-/** Rewards of pairs of answers. The arrays are copied, not kept. */
+/** Rewards of pairs of answers. The arrays are read, not kept. */
 export interface RewardPairs {
   /** `[P]` rewards of the preferred answers. */
   readonly chosen: Float32Array
@@ -39,7 +39,10 @@ export interface RewardLossResult extends Pick<LossResult, 'loss' | 'metrics' | 
   readonly gradRejected: Float32Array
 }
 
-const COLUMNS = { needed: ['chosen', 'rejected'], optional: ['margin'] } as const
+const COLUMNS = {
+  needed: { chosen: 'Float32Array', rejected: 'Float32Array' },
+  optional: { margin: 'Float32Array', offsets: 'Uint32Array' },
+} as const
 
 /**
  * Trains the chosen of two answers to one prompt to get the higher reward: the mean over pairs of `-log
@@ -63,28 +66,28 @@ const COLUMNS = { needed: ['chosen', 'rejected'], optional: ['margin'] } as cons
  * ```
  */
 export class BradleyTerryLoss {
-  readonly #optionsJson: string
+  readonly #loss: CoreLoss<RawBradleyTerryLoss>
 
   /**
    * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `OUT_OF_RANGE` for a value outside its range;
    * `MALFORMED` for one of another type.
    */
   constructor(options: BradleyTerryLossOptions = {}) {
-    this.#optionsJson = optionsJson('BradleyTerryLoss', options, OPTION_KEYS)
-    call(() => raw.checkLossOptions('BradleyTerryLoss', this.#optionsJson))
+    const json = optionsJson('BradleyTerryLoss', options, OPTION_KEYS)
+    this.#loss = new CoreLoss('BradleyTerryLoss', () => raw.BradleyTerryLoss.create(json))
   }
 
   /**
    * Computes value, metrics and gradients over `pairs`; without pairs everything is 0. Costs O(P).
    *
    * @throws {FulmarError} `SHAPE_MISMATCH` if lengths differ; `NON_FINITE` if a reward or margin is not finite; `OUT_OF_RANGE` for
-   * decreasing offsets; `MALFORMED` for an array of another type.
+   * decreasing offsets; `EMPTY` for offsets without a bound; `MALFORMED` for an array of another type.
    */
   forward(pairs: RewardPairs): RewardLossResult {
-    checkArray(pairs, 'offsets', 'Uint32Array', true)
-    const batch = { ...pairs, mask: new Uint8Array(), offsets: pairs.offsets ?? new Uint32Array() }
-    const output = withColumns(batch, COLUMNS, (columns) => columns.bradleyTerry(this.#optionsJson))
-    const { loss, metricsJson, gradChosen, gradRejected } = output
-    return { loss, ...metricsOf(metricsJson), gradChosen, gradRejected }
+    checkColumns(pairs, COLUMNS)
+    const { chosen, rejected, margin, offsets } = pairs
+    const output = this.#loss.call((loss) => loss.forward(chosen, rejected, margin, offsets))
+    const { loss, gradChosen, gradRejected } = output
+    return { loss, ...this.#loss.metrics(output), gradChosen, gradRejected }
   }
 }

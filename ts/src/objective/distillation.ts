@@ -1,9 +1,9 @@
 /** Distillation of a teacher's token probabilities. */
 
-import { call, type OnDevice } from '../core/index.js'
-import { raw } from '../native/index.js'
+import type { OnDevice } from '../core/index.js'
+import { type RawDistillationLoss, raw } from '../native/index.js'
 import { optionsJson } from './argument.js'
-import { type LossResult, sequenceLossResult, withColumns } from './loss.js'
+import { CoreLoss, checkColumns, LAYOUT, type LossResult } from './loss.js'
 import { REDUCTION_KEYS, type SFTReduction } from './sft.js'
 
 /** Options of {@link DistillationLoss}; the defaults are those of the Rust core. */
@@ -33,7 +33,7 @@ const OPTION_KEYS = {
   normalizeBySeqLength: true,
 } as const
 
-/** `S` sequences one after another, laid out as a `LossBatch`. The arrays are copied, not kept. */
+/** `S` sequences one after another, laid out as a `LossBatch`. The arrays are read, not kept. */
 export interface DistillationBatch {
   /** `[T]` log-probabilities under the student. */
   readonly logProb: Float32Array
@@ -45,7 +45,9 @@ export interface DistillationBatch {
   readonly offsets: Uint32Array
 }
 
-const COLUMNS = { needed: ['logProb', 'teacherLogProb'] } as const
+const COLUMNS = {
+  needed: { logProb: 'Float32Array', teacherLogProb: 'Float32Array', ...LAYOUT },
+} as const
 
 /**
  * The k3 estimate of the KL divergence between student and teacher, never negative and 0 where they agree: with the student's `l` and
@@ -71,15 +73,15 @@ const COLUMNS = { needed: ['logProb', 'teacherLogProb'] } as const
  * ```
  */
 export class DistillationLoss {
-  readonly #optionsJson: string
+  readonly #loss: CoreLoss<RawDistillationLoss>
 
   /**
    * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `OUT_OF_RANGE` for a count below 1; `MALFORMED`
    * for a value of another type.
    */
   constructor(options: DistillationLossOptions = {}) {
-    this.#optionsJson = optionsJson('DistillationLoss', options, OPTION_KEYS)
-    call(() => raw.checkLossOptions('DistillationLoss', this.#optionsJson))
+    const json = optionsJson('DistillationLoss', options, OPTION_KEYS)
+    this.#loss = new CoreLoss('DistillationLoss', () => raw.DistillationLoss.create(json))
   }
 
   /**
@@ -90,8 +92,8 @@ export class DistillationLoss {
    * exactly 0 at every trained token, as in an array that was never filled.
    */
   forward(batch: DistillationBatch): LossResult & { readonly sequenceLoss: Float64Array } {
-    return sequenceLossResult(
-      withColumns(batch, COLUMNS, (columns) => columns.distillation(this.#optionsJson)),
-    )
+    checkColumns(batch, COLUMNS)
+    const { logProb, teacherLogProb, mask, offsets } = batch
+    return this.#loss.sequenceResult((loss) => loss.forward(logProb, teacherLogProb, mask, offsets))
   }
 }

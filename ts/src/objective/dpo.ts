@@ -1,9 +1,9 @@
 /** Direct preference optimisation and its family, over ragged pairs of answers. */
 
-import { call, type OnDevice } from '../core/index.js'
-import { raw } from '../native/index.js'
+import type { OnDevice } from '../core/index.js'
+import { type RawDpoLoss, raw } from '../native/index.js'
 import { optionsJson } from './argument.js'
-import { type LossResult, lossResult, withColumns } from './loss.js'
+import { CoreLoss, checkColumns, LAYOUT, type LossResult } from './loss.js'
 
 /**
  * The loss of a pair whose answers have the log-ratios `c` (chosen) and `r` (rejected) of policy and reference, with
@@ -115,7 +115,7 @@ const OPTION_KEYS = {
   numChosenTokens: true,
 } as const
 
-/** Sequence `2 p` is the chosen answer of pair `p`, sequence `2 p + 1` the rejected one. The arrays are copied, not kept. */
+/** Sequence `2 p` is the chosen answer of pair `p`, sequence `2 p + 1` the rejected one. The arrays are read, not kept. */
 export interface PreferenceBatch {
   /** `[T]` log-probabilities under the policy in training. */
   readonly logProb: Float32Array
@@ -129,7 +129,10 @@ export interface PreferenceBatch {
   readonly offsets: Uint32Array
 }
 
-const COLUMNS = { needed: ['logProb', 'refLogProb'], optional: ['logSumSqProb'] } as const
+const COLUMNS = {
+  needed: { logProb: 'Float32Array', refLogProb: 'Float32Array', ...LAYOUT },
+  optional: { logSumSqProb: 'Float32Array' },
+} as const
 
 /**
  * Trains the policy to prefer the chosen of two answers to one prompt, relative to the reference: the mean
@@ -162,15 +165,15 @@ const COLUMNS = { needed: ['logProb', 'refLogProb'], optional: ['logSumSqProb'] 
 export class DPOLoss {
   /** True if {@link PreferenceBatch.logSumSqProb} is read, as with `useWeighting`. */
   readonly readsLogSumSqProb: boolean
-  readonly #optionsJson: string
+  readonly #loss: CoreLoss<RawDpoLoss>
 
   /**
    * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key or loss, with the nearest one; `OUT_OF_RANGE` for a value outside its
    * range; `INCOMPATIBLE` for options that no given loss reads; `EMPTY` without a loss; `MALFORMED` for a value of another type.
    */
   constructor(options: DPOLossOptions = {}) {
-    this.#optionsJson = optionsJson('DPOLoss', options, OPTION_KEYS)
-    call(() => raw.checkLossOptions('DPOLoss', this.#optionsJson))
+    const json = optionsJson('DPOLoss', options, OPTION_KEYS)
+    this.#loss = new CoreLoss('DPOLoss', () => raw.DpoLoss.create(json))
     this.readsLogSumSqProb = options.useWeighting ?? false
   }
 
@@ -182,6 +185,8 @@ export class DPOLoss {
    * decreasing offsets or a mask that is not 0 or 1; `MALFORMED` for an array of another type.
    */
   forward(batch: PreferenceBatch): LossResult {
-    return lossResult(withColumns(batch, COLUMNS, (columns) => columns.dpo(this.#optionsJson)))
+    checkColumns(batch, COLUMNS)
+    const { logProb, refLogProb, logSumSqProb, mask, offsets } = batch
+    return this.#loss.result((loss) => loss.forward(logProb, refLogProb, logSumSqProb, mask, offsets))
   }
 }

@@ -1,15 +1,16 @@
 /** Group relative policy optimization and its family, over ragged batches of log-probabilities. */
 
-import { call, type OnDevice } from '../core/index.js'
-import { raw } from '../native/index.js'
+import type { OnDevice } from '../core/index.js'
+import { type RawGrpoLoss, raw } from '../native/index.js'
 import { optionsJson } from './argument.js'
 import {
+  CoreLoss,
+  checkColumns,
   KL_PENALTY_KEYS,
   type KlPenalty,
+  LAYOUT,
   type LossResult,
-  lossResult,
   type Normalization,
-  withColumns,
 } from './loss.js'
 
 /**
@@ -175,7 +176,7 @@ const OPTION_KEYS = {
 
 /**
  * `S` sequences one after another, `T` tokens in all: sequence `s` is `offsets[s]..offsets[s + 1]`. There is
- * no padding; values where the mask is 0 are never read. The arrays are copied, not kept.
+ * no padding; values where the mask is 0 are never read. The arrays are read, not kept.
  */
 export interface LossBatch {
   /** `[T]` log-probabilities under the policy in training. */
@@ -204,9 +205,9 @@ export interface LossBatch {
 }
 
 const COLUMNS = {
-  needed: ['logProb', 'oldLogProb', 'advantage'],
-  optional: ['refLogProb', 'samplerLogProb', 'entropy'],
-}
+  needed: { logProb: 'Float32Array', oldLogProb: 'Float32Array', advantage: 'Float32Array', ...LAYOUT },
+  optional: { refLogProb: 'Float32Array', samplerLogProb: 'Float32Array', entropy: 'Float32Array' },
+} as const
 
 /**
  * Computes the policy gradient of GRPO and its family: per trained token `-min(r A, clip(r) A)` with `r =
@@ -252,15 +253,15 @@ const COLUMNS = {
  * ```
  */
 export class GRPOLoss {
-  readonly #optionsJson: string
+  readonly #loss: CoreLoss<RawGrpoLoss>
 
   /**
    * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `OUT_OF_RANGE` for a value outside its
    * range; `MALFORMED` for one of another type.
    */
   constructor(options: GRPOLossOptions = {}) {
-    this.#optionsJson = optionsJson('GRPOLoss', options, OPTION_KEYS)
-    call(() => raw.checkLossOptions('GRPOLoss', this.#optionsJson))
+    const json = optionsJson('GRPOLoss', options, OPTION_KEYS)
+    this.#loss = new CoreLoss('GRPOLoss', () => raw.GrpoLoss.create(json))
   }
 
   /**
@@ -273,6 +274,10 @@ export class GRPOLoss {
    * for decreasing offsets or a mask that is not 0 or 1; `MALFORMED` for an array of another type.
    */
   forward(batch: LossBatch): GRPOLossOutput {
-    return lossResult(withColumns(batch, COLUMNS, (columns) => columns.grpo(this.#optionsJson)))
+    checkColumns(batch, COLUMNS)
+    const { logProb, oldLogProb, refLogProb, samplerLogProb, entropy, advantage, mask, offsets } = batch
+    return this.#loss.result((loss) =>
+      loss.forward(logProb, oldLogProb, refLogProb, samplerLogProb, entropy, advantage, mask, offsets),
+    )
   }
 }

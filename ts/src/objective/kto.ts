@@ -1,9 +1,9 @@
 /** Losses of single answers labelled good or bad, without pairs. */
 
-import { call, type OnDevice } from '../core/index.js'
-import { raw } from '../native/index.js'
-import { checkArray, optionsJson } from './argument.js'
-import { type LossResult, lossResult, withColumns } from './loss.js'
+import type { OnDevice } from '../core/index.js'
+import { type RawKtoLoss, raw } from '../native/index.js'
+import { optionsJson } from './argument.js'
+import { CoreLoss, checkColumns, LAYOUT, type LossResult } from './loss.js'
 
 /** Options of {@link KTOLoss}; the defaults are those of the Rust core. */
 export interface KTOLossOptions extends OnDevice {
@@ -34,7 +34,7 @@ const OPTION_KEYS = {
   numSequences: true,
 } as const
 
-/** `S` answers one after another, laid out as a `LossBatch`. The arrays are copied, not kept. */
+/** `S` answers one after another, laid out as a `LossBatch`. The arrays are read, not kept. */
 export interface KTOBatch {
   /** `[T]` log-probabilities under the policy in training. */
   readonly logProb: Float32Array
@@ -54,9 +54,8 @@ export interface KTOBatch {
 }
 
 const COLUMNS = {
-  needed: ['logProb', 'refLogProb'],
-  optional: ['klLogRatio'],
-  others: ['desirable'],
+  needed: { logProb: 'Float32Array', refLogProb: 'Float32Array', desirable: 'Uint8Array', ...LAYOUT },
+  optional: { klLogRatio: 'Float32Array' },
 } as const
 
 /**
@@ -87,15 +86,15 @@ const COLUMNS = {
  * ```
  */
 export class KTOLoss {
-  readonly #optionsJson: string
+  readonly #loss: CoreLoss<RawKtoLoss>
 
   /**
    * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `OUT_OF_RANGE` for a value outside its range;
    * `MALFORMED` for one of another type.
    */
   constructor(options: KTOLossOptions = {}) {
-    this.#optionsJson = optionsJson('KTOLoss', options, OPTION_KEYS)
-    call(() => raw.checkLossOptions('KTOLoss', this.#optionsJson))
+    const json = optionsJson('KTOLoss', options, OPTION_KEYS)
+    this.#loss = new CoreLoss('KTOLoss', () => raw.KtoLoss.create(json))
   }
 
   /**
@@ -106,11 +105,10 @@ export class KTOLoss {
    * mask or a label that is not 0 or 1; `MALFORMED` for an array of another type.
    */
   forward(batch: KTOBatch): LossResult {
-    const output = withColumns(batch, COLUMNS, (columns) => {
-      checkArray(batch, 'desirable', 'Uint8Array')
-      columns.label(batch.desirable)
-      return columns.kto(this.#optionsJson)
-    })
-    return lossResult(output)
+    checkColumns(batch, COLUMNS)
+    const { logProb, refLogProb, desirable, klLogRatio, mask, offsets } = batch
+    return this.#loss.result((loss) =>
+      loss.forward(logProb, refLogProb, desirable, klLogRatio, mask, offsets),
+    )
   }
 }

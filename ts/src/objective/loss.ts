@@ -1,8 +1,8 @@
-/** Shared parts of losses: batches for the core, results, denominators, KL penalties. */
+/** Shared parts of losses: the loss in the core, checks of batches, results, denominators, KL penalties. */
 
-import { call, checkKnownKeys } from '../core/index.js'
-import { type RawLossColumns, type RawLossOutput, raw } from '../native/index.js'
-import { checkArray } from './argument.js'
+import { checkKnownKeys, Handle } from '../core/index.js'
+import type { RawLossOutput, RawMetrics, RawOwner } from '../native/index.js'
+import { type ArrayName, checkArray } from './argument.js'
 
 /** Value, metrics and gradient of one loss over one batch. */
 export interface LossResult {
@@ -89,63 +89,59 @@ export interface KlPenalty {
 /** Keys of {@link KlPenalty}. */
 export const KL_PENALTY_KEYS = { estimator: true, coefficient: true, importanceWeighted: true } as const
 
-/** Bounds of the sequences, and the mask of their trained tokens. */
-interface Layout {
-  readonly mask: Uint8Array
-  readonly offsets: Uint32Array
+/** Arrays of a batch by the names of their fields. */
+export interface Columns {
+  readonly needed: Readonly<Record<string, ArrayName>>
+  readonly optional?: Readonly<Record<string, ArrayName>>
 }
 
-/** Columns of a loss: required ones, optional ones, and other keys of its batch. */
-interface ColumnNames {
-  readonly needed: readonly string[]
-  readonly optional?: readonly string[]
-  readonly others?: readonly string[]
-}
+/** Fields of the layout of a ragged batch. */
+export const LAYOUT = { mask: 'Uint8Array', offsets: 'Uint32Array' } as const
 
 /**
- * Calls the core with the columns of `batch`.
+ * Checks that `batch` has arrays of the right types and no other fields.
  * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `MALFORMED` for an array of
- * another type; and errors of the core.
+ * another type.
  */
-export function withColumns<R>(
-  batch: Layout,
-  { needed, optional = [], others = [] }: ColumnNames,
-  ask: (columns: RawLossColumns) => R,
-): R {
-  checkKnownKeys('batch', batch, [...needed, ...optional, ...others, 'mask', 'offsets'])
-  for (const name of needed) checkArray(batch, name, 'Float32Array')
-  for (const name of optional) checkArray(batch, name, 'Float32Array', true)
-  checkArray(batch, 'mask', 'Uint8Array')
-  checkArray(batch, 'offsets', 'Uint32Array')
-  const columns = call(() => raw.LossColumns.create(batch.mask, batch.offsets))
-  try {
-    for (const name of [...needed, ...optional]) {
-      const values: Float32Array | undefined = Reflect.get(batch, name)
-      if (values !== undefined) columns.set(name, values)
+export function checkColumns(batch: object, { needed, optional = {} }: Columns): void {
+  checkKnownKeys('batch', batch, [...Object.keys(needed), ...Object.keys(optional)])
+  for (const [name, type] of Object.entries(needed)) checkArray(batch, name, type)
+  for (const [name, type] of Object.entries(optional)) checkArray(batch, name, type, true)
+}
+
+/** A loss of the core with its options, which it read once. */
+export class CoreLoss<T extends RawOwner> extends Handle<T> {
+  #joined = ''
+  #names: readonly string[] = []
+
+  /** Returns the metrics of a result and their denominators, by name. */
+  metrics({ metricNames, metrics }: RawMetrics): Pick<LossResult, 'metrics' | 'denominators'> {
+    if (metricNames !== this.#joined) {
+      this.#joined = metricNames
+      this.#names = metricNames.split(',')
     }
-    return call(() => ask(columns))
-  } finally {
-    columns.free()
+    const values: Record<string, number> = {}
+    const denominators: Record<string, number> = {}
+    this.#names.forEach((name, at) => {
+      values[name] = metrics[2 * at] ?? Number.NaN
+      denominators[name] = metrics[2 * at + 1] ?? Number.NaN
+    })
+    return { metrics: values, denominators }
   }
-}
 
-/** Returns metrics and their denominators, by name. */
-export function metricsOf(metricsJson: string): Pick<LossResult, 'metrics' | 'denominators'> {
-  const entries: { name: string; value: number; denominator: number }[] = JSON.parse(metricsJson)
-  return {
-    metrics: Object.fromEntries(entries.map(({ name, value }) => [name, value])),
-    denominators: Object.fromEntries(entries.map(({ name, denominator }) => [name, denominator])),
+  /** Computes the result of a batch. */
+  result(forward: (loss: T) => RawLossOutput): LossResult {
+    return this.#result(this.call(forward))
   }
-}
 
-/** Converts the core's output to a result. */
-export function lossResult({ loss, metricsJson, gradLogProb, gradEntropy }: RawLossOutput): LossResult {
-  return { loss, ...metricsOf(metricsJson), gradLogProb, ...(gradEntropy && { gradEntropy }) }
-}
+  /** Computes the result of a batch with a value for each sequence. */
+  sequenceResult(forward: (loss: T) => RawLossOutput): LossResult & { readonly sequenceLoss: Float64Array } {
+    const output = this.call(forward)
+    return { ...this.#result(output), sequenceLoss: output.sequenceLoss ?? new Float64Array() }
+  }
 
-/** Converts the core's output to a result with a value for each sequence. */
-export function sequenceLossResult(
-  output: RawLossOutput,
-): LossResult & { readonly sequenceLoss: Float64Array } {
-  return { ...lossResult(output), sequenceLoss: output.sequenceLoss ?? new Float64Array() }
+  #result(output: RawLossOutput): LossResult {
+    const { loss, gradLogProb, gradEntropy } = output
+    return { loss, ...this.metrics(output), gradLogProb, ...(gradEntropy && { gradEntropy }) }
+  }
 }

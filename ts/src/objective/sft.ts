@@ -1,9 +1,9 @@
 /** Supervised fine-tuning over ragged batches of log-probabilities. */
 
-import { call, type OnDevice } from '../core/index.js'
-import { raw } from '../native/index.js'
+import type { OnDevice } from '../core/index.js'
+import { type RawSftLoss, raw } from '../native/index.js'
 import { optionsJson } from './argument.js'
-import { KL_PENALTY_KEYS, type KlPenalty, type LossResult, sequenceLossResult, withColumns } from './loss.js'
+import { CoreLoss, checkColumns, KL_PENALTY_KEYS, type KlPenalty, LAYOUT, type LossResult } from './loss.js'
 
 /**
  * Reduction of sequences to one number: their mean or sum, the mean over all trained tokens, or sums divided
@@ -56,7 +56,7 @@ const OPTION_KEYS = {
   klToRef: KL_PENALTY_KEYS,
 } as const
 
-/** `S` sequences one after another, laid out as a `LossBatch`. The arrays are copied, not kept. */
+/** `S` sequences one after another, laid out as a `LossBatch`. The arrays are read, not kept. */
 export interface SFTBatch {
   /** `[T]` log-probabilities under the policy in training. */
   readonly logProb: Float32Array
@@ -74,8 +74,10 @@ export interface SFTLossOutput extends LossResult {
   readonly sequenceLoss: Float64Array
 }
 
-/** Columns of {@link SFTBatch}. */
-const SFT_COLUMNS = { needed: ['logProb'], optional: ['refLogProb'] } as const
+const COLUMNS = {
+  needed: { logProb: 'Float32Array', ...LAYOUT },
+  optional: { refLogProb: 'Float32Array' },
+} as const
 
 /**
  * Computes the negative log-likelihood of worked examples: `-sum_t mask log p` for each sequence, divided by
@@ -108,15 +110,15 @@ const SFT_COLUMNS = { needed: ['logProb'], optional: ['refLogProb'] } as const
  * ```
  */
 export class SFTLoss {
-  readonly #optionsJson: string
+  readonly #loss: CoreLoss<RawSftLoss>
 
   /**
    * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `OUT_OF_RANGE` for a value outside its
    * range; `MALFORMED` for one of another type.
    */
   constructor(options: SFTLossOptions = {}) {
-    this.#optionsJson = optionsJson('SFTLoss', options, OPTION_KEYS)
-    call(() => raw.checkLossOptions('SFTLoss', this.#optionsJson))
+    const json = optionsJson('SFTLoss', options, OPTION_KEYS)
+    this.#loss = new CoreLoss('SFTLoss', () => raw.SftLoss.create(json))
   }
 
   /**
@@ -125,6 +127,8 @@ export class SFTLoss {
    * @throws {FulmarError} As `GRPOLoss.forward`.
    */
   forward(batch: SFTBatch): SFTLossOutput {
-    return sequenceLossResult(withColumns(batch, SFT_COLUMNS, (columns) => columns.sft(this.#optionsJson)))
+    checkColumns(batch, COLUMNS)
+    const { logProb, refLogProb, mask, offsets } = batch
+    return this.#loss.sequenceResult((loss) => loss.forward(logProb, refLogProb, mask, offsets))
   }
 }

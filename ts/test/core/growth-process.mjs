@@ -11,6 +11,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { createRenderer, Ledger, Template } from '../../../dist/entry/chat.js'
 import { AdamW, Decoder, Engine, UnpaddedTokenBatch } from '../../../dist/entry/model.js'
+import { GRPOLoss } from '../../../dist/entry/objective.js'
 import { DecoderPolicy, WorkerPolicy } from '../../../dist/entry/policy.js'
 import {
   DurableStorage,
@@ -33,6 +34,10 @@ const config = {
 }
 const ids = Uint32Array.from({ length: 32 }, (_, at) => at)
 const batch = { ids, offsets: Uint32Array.of(0, 32), mask: Uint8Array.from(ids, (id) => Number(id > 0)) }
+const lossBatch = {
+  ...{ logProb: Float32Array.of(-1, -2), oldLogProb: Float32Array.of(-1, -2), advantage: Float32Array.of(1) },
+  ...{ mask: Uint8Array.of(1, 1), offsets: Uint32Array.of(0, 2) },
+}
 const file = JSON.parse(
   readFileSync(
     new URL('../../../tests/golden/tokenizer/byte_fallback/tokenizer.json', import.meta.url),
@@ -80,6 +85,12 @@ const KINDS = {
   'forgotten tensors': () => {
     if (TensorDict.from({ one: Tensor.zeros('f32', [MEGABYTE]) }, { batchSize: [] }).batchSize.length > 0)
       throw new Error('a dictionary must have no batch')
+  },
+  losses: () => {
+    for (let made = 0; made < 2000; made++) {
+      const { loss } = new GRPOLoss({ preset: 'dapo' }).forward(lossBatch)
+      if (loss !== -1) throw new Error('the advantage is 1, and so is each ratio')
+    }
   },
   'decoders, optimisers and engines': async () => {
     const decoder = Decoder.fromSeed(config, { seed: cycle })

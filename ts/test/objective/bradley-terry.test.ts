@@ -37,6 +37,7 @@ describe('BradleyTerryLoss', () => {
       [{ margin: new Float32Array(2) }, 'SHAPE_MISMATCH'],
       [{ offsets: Uint32Array.of(0, 2) }, 'SHAPE_MISMATCH'],
       [{ offsets: Uint32Array.of(1, 1) }, 'OUT_OF_RANGE'],
+      [{ offsets: new Uint32Array() }, 'EMPTY'],
       [{ chosen: Float32Array.of(Number.NaN) }, 'NON_FINITE'],
       [{ chosen: [1] }, 'MALFORMED'],
       [{ offsets: [0, 1] }, 'MALFORMED'],
