@@ -125,7 +125,7 @@ impl Storage for StoreStorage {
             return TensorDict::new(&[0]);
         }
         inner.read(rows)?.ok_or_else(|| {
-            Error::new(ErrorKind::OutOfRange, "rows must hold items: got some that others emptied")
+            Error::new(ErrorKind::OutOfRange, "rows must hold items: another process removed some of them")
         })
     }
 

@@ -29,8 +29,7 @@ pub(crate) fn to_state(value: &impl Serialize) -> Result<Value> {
 /// Parses the state in `value`.
 pub(crate) fn from_state<T: serde::de::DeserializeOwned>(name: &str, value: &Value) -> Result<T> {
     T::deserialize(value).map_err(|error| {
-        Error::new(ErrorKind::Malformed, format!("{name} must be of the documented form: got {error}"))
-            .because(error)
+        Error::new(ErrorKind::Malformed, format!("{name} must be a saved state: {error}")).because(error)
     })
 }
 

@@ -1,6 +1,6 @@
 /** Public buckets of Google Cloud Storage, by their JSON API. */
 
-import { FulmarError } from '../core/index.js'
+import { describeValue, FulmarError } from '../core/index.js'
 import type { Checksum } from './checksum.js'
 import type { RemoteFile } from './download.js'
 import { nameParts } from './file-name.js'
@@ -74,7 +74,8 @@ export async function objectsIn(
     })
     bytesLeft -= numBytes
     const { items = [], nextPageToken } = Object(value)
-    if (!Array.isArray(items)) throw new FulmarError('CORRUPT', `${label} must be a list: got another value`)
+    if (!Array.isArray(items))
+      throw new FulmarError('CORRUPT', `${label} must have a list of items: got ${describeValue(items)}`)
     // A name that ends with a slash is the mark of an empty folder.
     for (const item of items)
       if (!String(Object(item).name).endsWith('/')) objects.push(readObject(item, endpoint, bucket))
@@ -95,9 +96,13 @@ function readObject(value: unknown, endpoint: string, bucket: string, asked?: st
   const { name, size, md5Hash } = Object(value)
   const label = `gs://${bucket}/${String(name).slice(0, 1024)}`
   nameParts(`an object of gs://${bucket}`, name, 'CORRUPT')
-  const isRight = /^\d{1,15}$/.test(String(size)) && (asked === undefined || asked === name)
-  if (!isRight)
-    throw new FulmarError('CORRUPT', `${label} must be the object that was asked for: got another value`)
+  if (asked !== undefined && asked !== name)
+    throw new FulmarError(
+      'CORRUPT',
+      `the answer for gs://${bucket}/${asked} must be that object: got ${label}`,
+    )
+  if (!/^\d{1,15}$/.test(String(size)))
+    throw new FulmarError('CORRUPT', `${label} must have a size in bytes: got ${describeValue(size)}`)
   const checksum = md5In(md5Hash)
   const url = `${objectUrl(endpoint, bucket, name)}?alt=media`
   return { name, remote: { label, url, sizeBytes: Number(size), checksum, refusal: refusalFor(label) } }

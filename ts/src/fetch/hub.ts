@@ -124,7 +124,10 @@ export async function filesOf(
     })
     bytesLeft -= numBytes
     if (!Array.isArray(value))
-      throw new FulmarError('CORRUPT', `the listing of ${shownRepo(repo)} must be a list: got another value`)
+      throw new FulmarError(
+        'CORRUPT',
+        `the listing of ${shownRepo(repo)} must be a list: got ${describeValue(value)}`,
+      )
     for (const entry of value) {
       const file = fileOf(entry, repo)
       if (file !== undefined) files.set(file.name, file)
@@ -139,12 +142,12 @@ function fileOf(entry: unknown, repo: HubRepo): HubFile | undefined {
   const { type, path, size, lfs } = Object(entry)
   if (type === 'directory') return undefined
   const sizeBytes = lfs?.size ?? size
-  if (type !== 'file' || !Number.isSafeInteger(sizeBytes) || sizeBytes < 0)
-    throw new FulmarError(
-      'CORRUPT',
-      `an entry of ${shownRepo(repo)} must be a file with a size: got another value`,
-    )
-  nameParts(`an entry of ${shownRepo(repo)}`, path, 'CORRUPT')
+  const label = `an entry of ${shownRepo(repo)}`
+  if (type !== 'file')
+    throw new FulmarError('CORRUPT', `${label} must be a file or a directory: got ${describeValue(type)}`)
+  if (!Number.isSafeInteger(sizeBytes) || sizeBytes < 0)
+    throw new FulmarError('CORRUPT', `${label} must have a size in bytes: got ${describeValue(sizeBytes)}`)
+  nameParts(label, path, 'CORRUPT')
   return { name: path, sizeBytes }
 }
 

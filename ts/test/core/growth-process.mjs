@@ -38,6 +38,11 @@ const lossBatch = {
   ...{ logProb: Float32Array.of(-1, -2), oldLogProb: Float32Array.of(-1, -2), advantage: Float32Array.of(1) },
   ...{ mask: Uint8Array.of(1, 1), offsets: Uint32Array.of(0, 2) },
 }
+const numbers = new Float32Array(8192).fill(-1)
+const longLossBatch = {
+  ...{ logProb: numbers, oldLogProb: numbers, advantage: Float32Array.of(1) },
+  ...{ mask: new Uint8Array(8192).fill(1), offsets: Uint32Array.of(0, 8192) },
+}
 const file = JSON.parse(
   readFileSync(
     new URL('../../../tests/golden/tokenizer/byte_fallback/tokenizer.json', import.meta.url),
@@ -91,6 +96,19 @@ const KINDS = {
       const { loss } = new GRPOLoss({ preset: 'dapo' }).forward(lossBatch)
       if (loss !== -1) throw new Error('the advantage is 1, and so is each ratio')
     }
+  },
+  'losses in a loop without an await': () => {
+    // Node runs finalizers on its event loop alone, which such a loop never reaches.
+    const forward = (times) => {
+      for (let at = 0; at < times; at++) new GRPOLoss().forward(longLossBatch)
+      globalThis.gc()
+      return process.memoryUsage().rss
+    }
+    if (cycle > 1) return
+    const before = forward(500)
+    const grown = forward(2500) - before
+    if (grown > 32 << 20)
+      throw new Error(`2500 gradients of 32 KiB must be collected: ${grown} bytes are left`)
   },
   'decoders, optimisers and engines': async () => {
     const decoder = Decoder.fromSeed(config, { seed: cycle })
