@@ -6,13 +6,14 @@ mod steps;
 
 use fulmar::core::{Error, Result as CoreResult, index_from_f64, integer_from_f64, options_from_json};
 use fulmar::objective::{self, DrawContext, DrawOptions, Groups};
-use napi::bindgen_prelude::{Float32Array, Float64Array, Uint8Array, Uint32Array};
+use napi::bindgen_prelude::{Uint8Array, Uint32Array};
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
+use crate::memory::{Float32Array, Float64Array};
 
 /// Advantages within groups.
-#[napi(object)]
+#[napi(object, object_from_js = false)]
 pub struct GroupAdvantage {
     /// `[R]`
     pub advantage: Float32Array,
@@ -56,7 +57,7 @@ pub fn group_advantage(
 }
 
 /// A KL divergence over masked tokens.
-#[napi(object)]
+#[napi(object, object_from_js = false)]
 pub struct KlEstimate {
     /// The mean over the masked tokens.
     pub mean: f64,

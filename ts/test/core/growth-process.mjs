@@ -11,7 +11,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { createRenderer, Ledger, Template } from '../../../dist/entry/chat.js'
 import { AdamW, Decoder, Engine, UnpaddedTokenBatch } from '../../../dist/entry/model.js'
-import { GRPOLoss } from '../../../dist/entry/objective.js'
+import { GRPOLoss, klEstimate } from '../../../dist/entry/objective.js'
 import { DecoderPolicy, WorkerPolicy } from '../../../dist/entry/policy.js'
 import {
   DurableStorage,
@@ -97,18 +97,20 @@ const KINDS = {
       if (loss !== -1) throw new Error('the advantage is 1, and so is each ratio')
     }
   },
-  'losses in a loop without an await': () => {
+  'losses and estimates in a loop without an await': () => {
     // Node runs finalizers on its event loop alone, which such a loop never reaches.
     const forward = (times) => {
-      for (let at = 0; at < times; at++) new GRPOLoss().forward(longLossBatch)
+      for (let at = 0; at < times; at++) {
+        new GRPOLoss().forward(longLossBatch)
+        klEstimate({ logProb: numbers, refLogProb: numbers, mask: longLossBatch.mask })
+      }
       globalThis.gc()
       return process.memoryUsage().rss
     }
     if (cycle > 1) return
     const before = forward(500)
     const grown = forward(2500) - before
-    if (grown > 32 << 20)
-      throw new Error(`2500 gradients of 32 KiB must be collected: ${grown} bytes are left`)
+    if (grown > 32 << 20) throw new Error(`7500 arrays of 32 KiB must be collected: ${grown} bytes are left`)
   },
   'decoders, optimisers and engines': async () => {
     const decoder = Decoder.fromSeed(config, { seed: cycle })

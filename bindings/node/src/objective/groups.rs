@@ -2,11 +2,13 @@
 //!
 //! The table is `bindings/faces/objective_groups.rs`, the same for WebAssembly.
 
-use napi::bindgen_prelude::{Float32Array, Float64Array};
+// A gradient by logits or by a head's weights is too large to be copied.
+use napi::bindgen_prelude::Float32Array as GradientArray;
 use napi_derive::napi;
 
 use super::GroupAdvantage;
 use crate::error::{Result, guard};
+use crate::memory::{Float32Array, Float64Array};
 use crate::slot::Slot;
 use crate::tensor::{Share, face};
 
@@ -99,7 +101,7 @@ pub fn token_log_probs_backward(
     temperature: f64,
     gradients: &[f32],
     device: Option<String>,
-) -> Result<Float32Array> {
+) -> Result<GradientArray> {
     guard(|| Ok(logits_gradient(logits, ids, temperature, gradients, device)?.into()))
 }
 
@@ -132,7 +134,7 @@ pub fn head_backward(
     temperature: f64,
     gradients: &[f32],
     device: Option<String>,
-) -> Result<Float32Array> {
+) -> Result<GradientArray> {
     guard(|| {
         let head = head_of(weight, bias, [width, temperature], device)?;
         Ok(all_of(head.backward(hidden, ids, split(gradients, ids.len()))?).into())
