@@ -1,8 +1,8 @@
 /** `fulmar chat PATH`: a conversation with a model, a line each. */
 
 import type { Message } from '../chat/index.js'
-import { loadModel } from '../train/index.js'
 import type { CliIo } from './io.js'
+import { openModel } from './open-model.js'
 
 /** Flags of the command, as they were typed. */
 export interface ChatFlags {
@@ -15,7 +15,7 @@ export interface ChatFlags {
 /** Answers each line of standard input, with the lines and answers before it in mind. */
 export async function chat(path: string, flags: ChatFlags, io: CliIo): Promise<void> {
   const { system, maxTokens, temperature = '0.7', seed = '0' } = flags
-  const model = await loadModel(path)
+  const model = await openModel(path, io)
   const messages: Message[] = system === undefined ? [] : [{ role: 'system', content: system }]
   try {
     for await (const line of io.readLines('> ')) {

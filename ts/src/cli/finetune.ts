@@ -1,8 +1,9 @@
 /** `fulmar sft` and `fulmar dpo`: train a model on a file of rows, and save it. */
 
 import { ProgressLine } from '../telemetry/index.js'
-import { dpo, loadModel, type Model, type ModelTrainingOptions, sft } from '../train/index.js'
+import { dpo, type Model, type ModelTrainingOptions, sft } from '../train/index.js'
 import { type CliIo, printJson, printTable } from './io.js'
+import { openModel } from './open-model.js'
 
 /** Flags of both commands, as they were typed. */
 export interface FinetuneFlags {
@@ -21,7 +22,7 @@ export interface FinetuneFlags {
 /** Trains on the rows of `data`, writes the model to `out`, and prints what came of it. */
 export async function finetune(recipe: 'sft' | 'dpo', flags: FinetuneFlags, io: CliIo): Promise<void> {
   const { data, out, json = false } = flags
-  const model = await loadModel(flags.model)
+  const model = await openModel(flags.model, io)
   const progress = new ProgressLine({ stream: io.stderr })
   const losses: number[] = []
   try {

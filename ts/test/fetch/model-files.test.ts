@@ -53,6 +53,23 @@ describe('loadModel', () => {
   })
 })
 
+describe('fulmar chat', () => {
+  it('fetches a model by its name, shows the progress, and stops where the user does', async () => {
+    const { hub } = await modelHub()
+    vi.stubEnv('HF_ENDPOINT', hub.endpoint)
+    vi.stubEnv('HF_HUB_CACHE', await temporaryFolder())
+    const command = ['chat', 'Org/Name', '--max-tokens', '8', '--temperature', '0', '--seed', '0']
+    const stopping = new AbortController()
+    stopping.abort()
+    const stopped = await fulmar(command, { stdin: 'Hi\n', signal: stopping.signal })
+    expect([stopped.code, stopped.stderr.includes('ABORTED')]).toEqual([130, true])
+    expect(hub.seen.filter(({ path }) => path.endsWith('model.safetensors'))).toEqual([])
+    const done = await fulmar(command, { stdin: 'Hi\n' })
+    expect([done.code, done.stdout.length > 1]).toEqual([0, true])
+    expect(done.stderr).toContain('Org/Name')
+  })
+})
+
 describe('fetchModel', () => {
   it('fetches weights in shards after the small files, and one GGUF file by its name', async () => {
     const index = JSON.stringify({
