@@ -9,7 +9,7 @@ import { mkdir, open, readFile, rename, rm, stat, utimes } from 'node:fs/promise
 import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 import { withDeadline } from '../async/index.js'
-import { unwritable } from '../telemetry/disk.js'
+import { unwritable, writing } from '../telemetry/disk.js'
 import type { Clock } from '../telemetry/index.js'
 
 /** Time between two touches of a lock that is held. */
@@ -49,9 +49,7 @@ export async function withFileLock<T>(
 }
 
 async function acquire(path: string, owner: string, { clock, signal }: FileLockOptions): Promise<void> {
-  await mkdir(dirname(path), { recursive: true }).catch((cause: unknown) => {
-    throw unwritable('the folder of a lock', dirname(path), cause)
-  })
+  await writing('the folder of a lock', dirname(path), () => mkdir(dirname(path), { recursive: true }))
   let [seen, sinceMs] = ['', clock.nowMs()]
   for (;;) {
     if (await create(path, owner)) return

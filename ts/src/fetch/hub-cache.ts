@@ -20,9 +20,13 @@ import {
 import { homedir } from 'node:os'
 import { dirname, join, relative, sep } from 'node:path'
 import { FulmarError } from '../core/index.js'
-import { unwritable } from '../telemetry/disk.js'
+import { writing } from '../telemetry/disk.js'
 import { writeFileAtomic } from '../telemetry/index.js'
+import { isThere } from './download.js'
 import type { RepoKind } from './hub.js'
+
+/** Its name in messages. */
+const CACHE = 'the cache'
 
 /** The folder of the cache: that of the variables `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`. */
 export function defaultHubCache(): string {
@@ -55,7 +59,7 @@ export class HubCache {
   async setCommit(revision: string, commit: string): Promise<void> {
     if (isCommit(revision) || (await this.commitOf(revision)) === commit) return
     const path = join(this.folder, 'refs', revision)
-    await writing(path, () => mkdir(dirname(path), { recursive: true }))
+    await writing(CACHE, path, () => mkdir(dirname(path), { recursive: true }))
     await writeFileAtomic(path, commit)
   }
 
@@ -67,7 +71,7 @@ export class HubCache {
   /** The path of a file in a commit, if it is there. */
   async find(commit: string, name: string): Promise<string | undefined> {
     const path = join(this.snapshot(commit), name)
-    return (await isFile(path)) ? path : undefined
+    return (await isThere(path)) ? path : undefined
   }
 
   /** Returns true if some files of a commit are there. */
@@ -97,10 +101,10 @@ export class HubCache {
     const blob = this.blob(etag)
     const target = relative(dirname(path), blob)
     if ((await readlink(path).catch(() => undefined)) === target) return path
-    await writing(path, () => mkdir(dirname(path), { recursive: true }))
+    await writing(CACHE, path, () => mkdir(dirname(path), { recursive: true }))
     await this.#checkInside(dirname(path))
     const made = join(dirname(path), `.${randomUUID()}.tmp`)
-    await writing(path, async () => {
+    await writing(CACHE, path, async () => {
       try {
         await symlink(target, made)
           .catch(() => link(blob, made))
@@ -116,7 +120,7 @@ export class HubCache {
   /** Notes that a commit has no such file, as the hub's client does. @throws {FulmarError} `IO`. */
   async markAbsent(commit: string, name: string): Promise<void> {
     const path = join(this.folder, '.no_exist', commit, name)
-    await writing(path, async () => {
+    await writing(CACHE, path, async () => {
       await mkdir(dirname(path), { recursive: true })
       await writeFile(path, '')
     })
@@ -132,19 +136,4 @@ export class HubCache {
 /** Returns true for the full name of a commit. */
 export function isCommit(revision: string): boolean {
   return /^[0-9a-f]{40}$/.test(revision)
-}
-
-async function isFile(path: string): Promise<boolean> {
-  return await stat(path).then(
-    (about) => about.isFile(),
-    () => false,
-  )
-}
-
-async function writing<T>(path: string, body: () => Promise<T>): Promise<T> {
-  try {
-    return await body()
-  } catch (cause) {
-    throw cause instanceof FulmarError ? cause : unwritable('the cache', path, cause)
-  }
 }

@@ -5,10 +5,13 @@
 
 import { type FileHandle, open, readFile, rename, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { nodeDisk, unwritable } from '../telemetry/disk.js'
+import { nodeDisk, writing } from '../telemetry/disk.js'
 
 /** Writes all of `bytes` at `position`; tests replace it by a full disk. */
 export type WriteAt = (file: FileHandle, bytes: Uint8Array, position: number) => Promise<void>
+
+/** Its name in messages. */
+const PART = 'the part of a file'
 
 /** Longest validator that is kept. */
 const VALIDATOR_LENGTH_MAX = 1024
@@ -40,7 +43,7 @@ export class PartFile {
   /** Opens the part of `target`, with the bytes that earlier processes wrote. @throws {FulmarError} `IO`. */
   static async open(target: string, writeAt: WriteAt = writeAll): Promise<PartFile> {
     const path = `${target}.incomplete`
-    return await writing(path, async () => {
+    return await writing(PART, path, async () => {
       await nodeDisk.makeFolder(dirname(path))
       // A link here would lead the bytes to another file.
       const { constants } = await import('node:fs')
@@ -67,7 +70,7 @@ export class PartFile {
 
   /** Drops all bytes; those that follow are of the version of `validator`. @throws {FulmarError} `IO`. */
   async restart(validator: string | undefined): Promise<void> {
-    await writing(this.path, async () => {
+    await writing(PART, this.path, async () => {
       await this.#file.truncate(0)
       this.#length = 0
       this.#isResumed = false
@@ -81,7 +84,7 @@ export class PartFile {
 
   /** Appends bytes. @throws {FulmarError} `IO`, as where the disk is full; bytes before stay. */
   async append(bytes: Uint8Array): Promise<void> {
-    await writing(this.path, async () => {
+    await writing(PART, this.path, async () => {
       await this.#writeAt(this.#file, bytes, this.#length)
       this.#length += bytes.byteLength
     })
@@ -89,7 +92,7 @@ export class PartFile {
 
   /** Closes the part and gives it its name. @throws {FulmarError} `IO`. */
   async finish(target: string): Promise<void> {
-    await writing(this.path, async () => {
+    await writing(PART, this.path, async () => {
       await this.#file.sync()
       await this.#file.close()
       await rename(this.path, target)
@@ -128,13 +131,5 @@ async function validatorIn(path: string): Promise<string | undefined> {
     return typeof validator === 'string' ? validator : undefined
   } catch {
     return undefined
-  }
-}
-
-async function writing<T>(path: string, body: () => Promise<T>): Promise<T> {
-  try {
-    return await body()
-  } catch (cause) {
-    throw unwritable('the part of a file', path, cause)
   }
 }

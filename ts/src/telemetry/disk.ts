@@ -71,3 +71,12 @@ export function unwritable(what: string, path: string, cause: unknown): FulmarEr
   const why = reason === undefined ? messageOf(cause) : `${reason}: ${messageOf(cause)}`
   return new FulmarError('IO', `${what} must be writable: got ${path} (${why})`, { cause })
 }
+
+/** @internal Runs a write. @throws {FulmarError} Errors of this package as they are; another as {@link unwritable}. */
+export async function writing<T>(what: string, path: string, body: () => Promise<T>): Promise<T> {
+  try {
+    return await body()
+  } catch (cause) {
+    throw cause instanceof FulmarError ? cause : unwritable(what, path, cause)
+  }
+}
