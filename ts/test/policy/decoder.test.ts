@@ -4,7 +4,7 @@ import { drawProbabilities } from '../../src/objective/index.js'
 import { DecoderPolicy, type DecoderPolicyOptions, type RequestRule } from '../../src/policy/index.js'
 import { checkPolicy, checkWeightReceiver } from '../../src/testing/index.js'
 import { TINY } from '../model/tiny.js'
-import { adapted, versioned } from './versioned.js'
+import { adapted, train, versioned } from './versioned.js'
 
 const request = { requestId: 'a', promptIds: Uint32Array.of(1, 2), seed: 7, maxTokens: 8, stopIds: [2] }
 
@@ -62,14 +62,7 @@ describe('DecoderPolicy', () => {
     using decoder = await adapted()
     using snapshot = await decoder.snapshot()
     const wanted = await new DecoderPolicy(decoder).generate(request)
-    using optimizer = new AdamW(decoder, { learningRate: 0.1 })
-    await decoder.forward({
-      ids: Uint32Array.of(1, 2),
-      offsets: Uint32Array.of(0, 2),
-      mask: Uint8Array.of(0, 1),
-    })
-    await decoder.backward(Float32Array.of(0, -1))
-    await optimizer.step()
+    await train(decoder, 1)
     expect(await new DecoderPolicy(snapshot).generate(request)).toEqual(wanted)
     expect([snapshot.version, decoder.version, snapshot.hasAdapter]).toEqual([3, 4, true])
   })

@@ -13,12 +13,17 @@ export async function versioned(version: number): Promise<Decoder> {
 export async function adapted(): Promise<Decoder> {
   const decoder = Decoder.fromSeed(TINY, { seed: 2 })
   await decoder.addLora({ r: 2, target_modules: ['q_proj', 'v_proj', 'up_proj'] }, { seed: 0 })
+  await train(decoder, 3)
+  return decoder
+}
+
+/** Takes steps of an optimizer of its own. */
+export async function train(decoder: Decoder, numSteps: number): Promise<void> {
   using optimizer = new AdamW(decoder, { learningRate: 0.1 })
-  for (let step = 0; step < 3; step++) {
-    const ids = Uint32Array.of(1, 2, 3)
-    await decoder.forward({ ids, offsets: Uint32Array.of(0, 3), mask: Uint8Array.of(0, 1, 1) })
+  const batch = { ids: Uint32Array.of(1, 2, 3), offsets: Uint32Array.of(0, 3), mask: Uint8Array.of(0, 1, 1) }
+  for (let step = 0; step < numSteps; step++) {
+    await decoder.forward(batch)
     await decoder.backward(Float32Array.of(0, -1, -1))
     await optimizer.step()
   }
-  return decoder
 }
