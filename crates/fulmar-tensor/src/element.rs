@@ -120,7 +120,7 @@ mod tests {
         );
         assert_eq!([4_294_967_295.0, 4_294_967_296.0].map(u32::from_f64), [Some(u32::MAX), None]);
         assert_eq!(
-            [-(2_f64.powi(63)), 2_f64.powi(63), f64::INFINITY].map(i64::from_f64),
+            [-9_223_372_036_854_775_808.0, 9_223_372_036_854_775_808.0, f64::INFINITY].map(i64::from_f64),
             [Some(i64::MIN), None, None]
         );
         assert_eq!([0.0, 1.0, 2.0].map(bool::from_f64), [Some(false), Some(true), None]);

@@ -2,7 +2,10 @@
 //!
 //! The tables are `bindings/faces/objective_losses.rs`, the same for Node.
 #![expect(clippy::too_many_arguments, reason = "a batch of GRPO is eight columns")]
-#![expect(clippy::useless_conversion, reason = "the tables convert to arrays of Node, which are vectors here")]
+#![expect(
+    clippy::useless_conversion,
+    reason = "the tables convert to arrays of Node, which are vectors here"
+)]
 
 use std::cell::RefCell;
 
