@@ -16,7 +16,7 @@ import {
   run,
   runTool,
 } from './steps.mjs'
-import { AARCH64, OTHER_TARGETS } from './targets.mjs'
+import { AARCH64, MIRI, OTHER_TARGETS } from './targets.mjs'
 
 /** The result of a stage: the numbers of passed, failed and skipped tests, and a text. */
 const outcome = (passed, failed, skipped = 0, output = '') => ({ passed, failed, skipped, output })
@@ -191,6 +191,8 @@ export const STAGES = [
     run: () => elsewhere(AARCH64, (running) => counted(running, countRust)),
   },
   { name: 'other-targets', needs: ['aarch64'], run: () => elsewhere(OTHER_TARGETS, single) },
+  // It compiles into a folder of its own.
+  { name: 'miri', run: () => elsewhere(MIRI, (running) => counted(running, countRust)) },
   {
     name: 'tsc',
     needs: ['packages'],

@@ -1,6 +1,7 @@
 /**
- * `npm run targets [-- aarch64|other-targets] [--all]`: runs tests of the core as programs for ARM, which `qemu-user` emulates, and
- * checks that the crates compile for other systems. `--all` runs the long forms. The short ones are stages of `npm test`.
+ * `npm run targets [-- aarch64|other-targets|miri] [--all]`: runs tests of the core as programs for ARM, which `qemu-user` emulates,
+ * checks that the crates compile for other systems, and runs tests in Miri, an interpreter that finds undefined behaviour.
+ * `--all` runs the long forms. The short ones are stages of `npm test`.
  */
 
 import { spawnSync } from 'node:child_process'
@@ -46,7 +47,20 @@ const OF_SYSTEMS = ['store']
 const SHARED = ['-p', 'fulmar-node']
 const packages = (names) => names.flatMap((name) => ['-p', `fulmar-${name}`])
 
-/** Two parts: `missing` returns the reason why a part cannot run on this machine, `run` runs it. */
+/**
+ * What Miri runs: the unit tests of crates, and of the kernels, whose products hold most of the unsafe code, those named. It knows
+ * no vector instructions, so products take their plain loops. Tests that take it minutes say so by `cfg_attr(miri, ignore)`.
+ */
+const INTERPRETED = [
+  ['-p', 'fulmar-core', '-p', 'fulmar-tensor', '--lib'],
+  ['-p', 'fulmar-kernel', '--lib', '--', 'small_products', 'bias_and_its_gradient'],
+]
+const INTERPRETED_ALL = [
+  ['-p', 'fulmar-core', '-p', 'fulmar-tensor', '--lib', '--', '--include-ignored'],
+  ['-p', 'fulmar-kernel', '--lib'],
+]
+
+/** The parts: `missing` returns the reason why a part cannot run on this machine, `run` runs it. */
 export const AARCH64 = {
   missing: () =>
     missingTarget([ARM]) ??
@@ -73,6 +87,27 @@ export const OTHER_TARGETS = {
   },
 }
 
+export const MIRI = {
+  missing() {
+    const { status } = spawnSync('cargo', ['+nightly', 'miri', '--version'], { encoding: 'utf8' })
+    if (status === 0) return undefined
+    return 'Rust lacks Miri: rustup toolchain install nightly --profile minimal --component miri --component rust-src'
+  },
+  async run({ all = false, echo = false } = {}) {
+    const whole = { code: 0, output: '' }
+    // Miri has no files and no clock unless they are allowed.
+    const options = { env: { MIRIFLAGS: '-Zmiri-disable-isolation' }, echo }
+    // libm takes a square root by a line of assembly, which is not interpreted.
+    const args = ['+nightly', 'miri', 'test', '--no-fail-fast', '--features', 'libm/force-soft-floats']
+    for (const chosen of all ? INTERPRETED_ALL : INTERPRETED) {
+      const { code, output } = await run('cargo', [...args, ...chosen], options)
+      whole.code ||= code
+      whole.output += output
+    }
+    return whole
+  },
+}
+
 /** Returns the command to run where Rust has no standard library for one of these targets. */
 function missingTarget(targets) {
   const lacking = targets.filter((target) => {
@@ -91,7 +126,7 @@ function missingProgram(name, debian) {
 }
 
 async function main() {
-  const parts = { aarch64: AARCH64, 'other-targets': OTHER_TARGETS }
+  const parts = { aarch64: AARCH64, 'other-targets': OTHER_TARGETS, miri: MIRI }
   const args = process.argv.slice(2)
   const all = args.includes('--all')
   const names = args.filter((arg) => arg !== '--all')

@@ -235,6 +235,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "minutes in an interpreter")]
     fn no_position_of_a_parser_is_told_wherever_a_text_breaks() {
         let whole = r#"{"width": 3, "kind": "f32", "inner": {"width": 1, "learningRate": 1e-3}}"#;
         assert!(options_from_json::<Sizes>("sizes", whole).is_ok());
@@ -249,6 +250,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "minutes in an interpreter")]
     fn long_foreign_texts_are_cut_in_messages() {
         let (_, detail) = refusal(&format!(r#"{{"width": 3, "{}": 4}}"#, "x".repeat(100_000)));
         assert!(detail.len() < 300, "{}", detail.len());

@@ -312,6 +312,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "minutes in an interpreter")]
     fn bounded_integers_are_uniform() {
         let mut rng = Rng::new(11);
         let mut counts = [0_f64; 7];
@@ -345,6 +346,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "minutes in an interpreter")]
     fn normals_have_mean_zero_and_variance_one() {
         let mut rng = Rng::new(5);
         let draws: Vec<f64> = (0..50_000).map(|_| rng.normal()).collect();
@@ -354,6 +356,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "minutes in an interpreter")]
     fn a_permutation_stops_at_its_limit() {
         let mut rng = Rng::new(1);
         assert_eq!(rng.permutation(PERMUTATION_COUNT_MAX as u64).unwrap().len(), PERMUTATION_COUNT_MAX);
@@ -367,6 +370,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "minutes in an interpreter")]
     fn a_shuffle_reaches_every_order_equally_often() {
         let mut counts = std::collections::HashMap::new();
         let mut rng = Rng::new(9);

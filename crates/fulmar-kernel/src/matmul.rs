@@ -194,6 +194,29 @@ mod tests {
         }
     }
 
+    /// Miri runs this test: an interpreter follows every pointer of a product.
+    #[test]
+    fn small_products_equal_double_precision_however_the_weight_is_stored() {
+        for (rows, inner, cols) in [(1, 3, 1), (2, 2, 160), (6, 1, 32), (7, 4, 65), (13, 3, 34), (9, 0, 5)] {
+            let (a, wide) = (random(1, rows * inner), random(2, inner * cols));
+            let mut halves = vec![bf16::ZERO; wide.len()];
+            f32_to_bf16(&wide, &mut halves);
+            for data in [Floats::from(&wide[..]), Floats::from(&halves[..])] {
+                let panels = Panels::of(data, cols, inner).unwrap();
+                let (left, weight) = (MatRef::new(&a, rows, inner), MatRef::of(data, cols, inner));
+                let right = weight.transposed();
+                for (right, start) in [(right, 0.0), (weight.packed(&panels).transposed(), 2.0)] {
+                    let mut out = vec![start; rows * cols];
+                    matmul(&mut out, left, right, true);
+                    for (ours, exact) in out.iter().zip(naive(left, weight.transposed())) {
+                        let error = (f64::from(*ours) - f64::from(start) - exact).abs();
+                        assert!(error < 1e-5, "{rows} x {inner} x {cols}: {ours} and {exact}");
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_row_has_the_same_bits_whatever_rows_stand_beside_it() {
         for (inner, cols) in [

@@ -22,12 +22,12 @@ pub(crate) fn shares_work() -> bool {
     num_threads() > 1 && !IS_ALONE.get()
 }
 
-/// Returns the number of threads that kernels use.
+/// Returns the number of threads that kernels use. Miri refuses the thread pool's own pointers, so it has one.
 #[must_use]
 pub fn num_threads() -> usize {
-    #[cfg(not(target_family = "wasm"))]
+    #[cfg(not(any(target_family = "wasm", miri)))]
     return rayon::current_num_threads();
-    #[cfg(target_family = "wasm")]
+    #[cfg(any(target_family = "wasm", miri))]
     return 1;
 }
 

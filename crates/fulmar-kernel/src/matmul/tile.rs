@@ -196,7 +196,8 @@ unsafe fn pass<V: Vector, W: Stored, const R: usize, const C: usize, const P: us
                 &mut sums,
             );
         }
-        let (mut rows, mut panel, mut next) = (of.rows, of.panel.add(base), of.next.0);
+        // Without inputs the panel is no memory.
+        let (mut rows, mut panel, mut next) = (of.rows, of.panel.wrapping_add(base), of.next.0);
         for input in 0..of.inputs {
             if R > 2 && input < 2 * R {
                 ask_later(of.places.to.at(input / 2, input % 2 * HALF).first.as_ptr());
