@@ -47,6 +47,7 @@ export function* scopesOf({ present, deleted }) {
   if (any(rust)) yield ['clippy', undefined]
   if (any(rust)) yield ['rust', rustTargets(all.filter((file) => rust.test(file)))]
   if (any(core)) yield ['addon', undefined]
+  if (any(core) || any(/^ts\/src\/native\/raw\.ts$/)) yield ['raw', undefined]
   if (any(core) || any(/^tests\/(golden|conformance)\/|^scripts\/conform/)) yield ['conform', undefined]
   if (any(/^ts\/src\//)) yield ['dist', undefined]
   if (any(/^ts\/src\/|^api\//)) yield ['api', undefined]

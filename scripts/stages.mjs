@@ -209,7 +209,7 @@ export const STAGES = [
   { name: 'conform', needs: [...BUILT, 'model'], run: () => conform('native') },
   { name: 'conform-perturb', needs: [...BUILT, 'model'], run: perturbed },
   { name: 'conform-runner', needs: BUILT, run: () => nodeTests('tests/conformance/run.test.mjs') },
-  { name: 'scripts', run: scriptTests },
+  { name: 'scripts', needs: ['packages'], run: scriptTests },
   { name: 'wasm', wasm: true, like: 'native', needs: BUILT_ALL, run: () => vitest('wasm') },
   { name: 'wasm-edge', wasm: true, needs: BUILT_ALL, run: () => vitest('edge') },
   {
@@ -251,6 +251,13 @@ export const STAGES = [
     wasm: true,
     needs: BUILT_ALL,
     run: () => program('scripts/playground.mjs', '--check'),
+  },
+  { name: 'raw', needs: ['addon'], run: () => single(run(process.execPath, ['scripts/raw.mjs', '--check'])) },
+  {
+    name: 'raw-wasm',
+    wasm: true,
+    needs: ['addon', 'wasm-build'],
+    run: () => single(run(process.execPath, ['scripts/raw.mjs', '--wasm'])),
   },
   { name: 'api', needs: ['dist'], run: () => single(run(process.execPath, ['scripts/api.mjs', '--check'])) },
   {

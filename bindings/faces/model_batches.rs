@@ -23,10 +23,6 @@ face! {
         fn items as items() -> (Uint32Array) { |plan| CoreResult::Ok(plan.items.clone()) }
         /// Returns the bounds of the groups.
         fn offsets as offsets() -> (Uint32Array) { |plan| CoreResult::Ok(plan.offsets.clone()) }
-        /// Returns the bounds of the sequences of a group in its row.
-        fn cu_seqlens as cuSeqlens(at: f64, lengths: &[u32]) -> (Uint32Array) {
-            |plan| Ok(plan.cu_seqlens(index("index", at)?, lengths))
-        }
     }
 }
 

@@ -114,7 +114,7 @@ fn kl_and_reward(KlReward { kl, reward }: KlReward) -> Vec<f32> {
 fn token_log_probs_of(
     (logits, ids): (&[f32], &[u32]),
     temperature: f64,
-    device: Option<String>,
+    device: &str,
     with_squares: bool,
 ) -> CoreResult<Vec<f32>> {
     let compute = compute_of(device)?;
@@ -141,9 +141,9 @@ fn parts_of((TokenLogProbs { log_prob, entropy }, squares): (TokenLogProbs, Vec<
     [log_prob, entropy, squares].concat()
 }
 
-/// Returns the compute backend of the device with this name; the CPU's without a name.
-pub(super) fn compute_of(device: Option<String>) -> CoreResult<Compute> {
-    device.map_or(Ok(Compute::Cpu), |name| Compute::on(name.parse()?))
+/// Returns the compute backend of the device with this name.
+pub(super) fn compute_of(device: &str) -> CoreResult<Compute> {
+    Compute::on(device.parse()?)
 }
 
 /// Returns a head `[V, width]`, given `[width, temperature]`.
@@ -151,7 +151,7 @@ fn head_of<'a>(
     weight: &'a [f32],
     bias: Option<&'a [f32]>,
     [width, temperature]: [f64; 2],
-    device: Option<String>,
+    device: &str,
 ) -> CoreResult<LinearHead<'a>> {
     let (width, compute) = (index_from_f64("width", width)?, compute_of(device)?);
     let (weight, bias) = (weight.into(), bias.map(Into::into));
@@ -169,7 +169,7 @@ fn logits_gradient(
     ids: &[u32],
     temperature: f64,
     gradients: &[f32],
-    device: Option<String>,
+    device: &str,
 ) -> CoreResult<Vec<f32>> {
     let mut logits = logits.to_vec();
     let TokenGradients { log_prob, entropy } = split(gradients, ids.len());

@@ -9,7 +9,7 @@ use fulmar::objective::{
 
 record! {
     /// Value, metrics and gradients of a loss.
-    LossOutput {
+    LossOutput as "LossOutput" {
         /// The sum of all terms.
         loss as loss: f64,
         /// The names of the metrics, joined by commas.
@@ -27,7 +27,7 @@ record! {
 
 record! {
     /// Value, metrics and gradients of a loss of rewards.
-    RewardLossOutput {
+    RewardLossOutput as "RewardLossOutput" {
         /// The sum of all terms.
         loss as loss: f64,
         /// The names of the metrics, joined by commas.

@@ -58,7 +58,7 @@ impl Renderer {
     }
 
     /// Returns the text of a conversation.
-    #[napi]
+    #[napi(ts_return_type = "string")]
     pub fn render_text(&self, messages: String, contents: Option<&[u8]>, options: String) -> Result<JsText> {
         guard(|| {
             let history = chat::History::from_packed(&messages, contents)?;

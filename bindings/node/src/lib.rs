@@ -7,6 +7,7 @@
 mod chat;
 mod core;
 mod error;
+mod face;
 mod memory;
 mod model;
 mod objective;

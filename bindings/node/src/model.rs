@@ -274,10 +274,10 @@ impl Decoder {
 
     /// Adds to the gradients.
     #[napi(ts_return_type = "Promise<void>")]
-    pub fn backward(&self, d_log_prob: &[f32], d_entropy: Option<&[f32]>) -> AsyncTask<Work<()>> {
-        let (decoder, d_log_prob) = (self.inner.clone(), d_log_prob.to_vec());
-        let d_entropy = d_entropy.map(<[f32]>::to_vec);
-        task(move || decoder.with(|decoder| decoder.backward(&d_log_prob, d_entropy.as_deref())))
+    pub fn backward(&self, grad_log_prob: &[f32], grad_entropy: Option<&[f32]>) -> AsyncTask<Work<()>> {
+        let (decoder, grad_log_prob) = (self.inner.clone(), grad_log_prob.to_vec());
+        let grad_entropy = grad_entropy.map(<[f32]>::to_vec);
+        task(move || decoder.with(|decoder| decoder.backward(&grad_log_prob, grad_entropy.as_deref())))
     }
 
     /// Drops the weights.
@@ -321,7 +321,7 @@ pub struct EngineOutputs {
     /// `[T]`
     pub log_prob: Float32Array,
     /// `[T]`
-    pub sampled_log_prob: Float32Array,
+    pub samplegrad_log_prob: Float32Array,
     /// `[T]`
     pub versions: Float64Array,
     /// `[T + 1]`
@@ -342,7 +342,7 @@ impl From<model::FlatOutputs> for EngineOutputs {
             requests: flat.requests.into(),
             ids: flat.ids.into(),
             log_prob: flat.log_prob.into(),
-            sampled_log_prob: flat.sampled_log_prob.into(),
+            samplegrad_log_prob: flat.samplegrad_log_prob.into(),
             versions: flat.versions.into(),
             top_offsets: flat.top_offsets.into(),
             top_ids: flat.top_ids.into(),

@@ -76,7 +76,7 @@ pub fn kl_estimate(
     log_prob: &[f32],
     ref_log_prob: &[f32],
     mask: &[u8],
-    device: Option<String>,
+    device: String,
 ) -> Result<KlEstimate> {
     guard(|| {
         let estimator = estimator_json.map(|json| options_from_json("estimator", &json)).transpose()?;
@@ -85,7 +85,7 @@ pub fn kl_estimate(
             ref_log_prob,
             mask,
             estimator.unwrap_or_default(),
-            groups::compute_of(device)?,
+            groups::compute_of(&device)?,
         )?;
         Ok(KlEstimate {
             mean: result.mean,

@@ -13,9 +13,10 @@ use napi_derive::napi;
 use send_wrapper::SendWrapper;
 
 use crate::error::{Result, guard};
+use crate::face::{Lend, Share, face};
 use crate::slot::Slot;
 use crate::task::{Work, task};
-use crate::tensor::{Lend, Share, Tensor, TensorDict, TensorDictList, face};
+use crate::tensor::{Tensor, TensorDict, TensorDictList};
 
 include!("../../faces/replay.rs");
 

@@ -6,7 +6,8 @@ use napi::bindgen_prelude::Float64Array;
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
+use crate::face::{Share, face};
 use crate::slot::Slot;
-use crate::tensor::{Ragged, Share, Tensor, TensorDict, face};
+use crate::tensor::{Ragged, Tensor, TensorDict};
 
 include!("../../faces/spec.rs");

@@ -7,7 +7,8 @@ use napi::bindgen_prelude::Uint8Array;
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
+use crate::face::{Share, face};
 use crate::slot::Slot;
-use crate::tensor::{Share, TensorDict, face};
+use crate::tensor::TensorDict;
 
 include!("../../faces/ted.rs");

@@ -5,7 +5,8 @@
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
+use crate::face::{Share, face};
 use crate::slot::Slot;
-use crate::tensor::{Share, TensorDict, face};
+use crate::tensor::TensorDict;
 
 include!("../../faces/transform.rs");

@@ -53,6 +53,7 @@ impl Renderer {
     }
 
     /// Returns the tokens that the next prompt adds, see `Extension::to_words`, or the name of a refusal.
+    #[wasm_bindgen(unchecked_return_type = "Uint32Array | string")]
     pub fn bridge(
         &self,
         prompt: &[u32],

@@ -64,7 +64,7 @@ macro_rules! face {
 /// Makes a plain object of JavaScript: one of WebAssembly's memory would have to be freed by whoever gets it.
 macro_rules! record {
     (
-        $(#[$doc:meta])* $name:ident {
+        $(#[$doc:meta])* $name:ident as $js_name:literal {
             $($(#[$field_doc:meta])* $field:ident as $js:ident: $kind:ident $(<$inner:ident>)?,)*
         }
     ) => {
@@ -74,9 +74,16 @@ macro_rules! record {
         }
 
         const _: () = {
+            #[wasm_bindgen(typescript_custom_section)]
+            const DECLARATION: &str = concat!(
+                "export interface ", $js_name, " {\n",
+                $("  ", stringify!($js), ": ", crate::face::field_type!($kind $(<$inner>)?), ";\n",)*
+                "}\n",
+            );
+
             #[wasm_bindgen]
             extern "C" {
-                #[wasm_bindgen(js_name = Object)]
+                #[wasm_bindgen(js_name = Object, typescript_type = $js_name)]
                 pub type Made;
                 #[wasm_bindgen(constructor, js_class = Object)]
                 fn new() -> Made;
@@ -103,7 +110,23 @@ macro_rules! record {
     };
 }
 
-pub(crate) use {face, record};
+/// The type of a field of a record in TypeScript.
+macro_rules! field_type {
+    (f64) => {
+        "number"
+    };
+    (String) => {
+        "string"
+    };
+    (Option<$inner:ident>) => {
+        concat!(crate::face::field_type!($inner), " | undefined")
+    };
+    ($array:ident) => {
+        stringify!($array)
+    };
+}
+
+pub(crate) use {face, field_type, record};
 
 /// Returns the value, to be changed; `Forbidden` in a function of JavaScript that it is calling.
 pub(crate) fn lent<'a, T>(name: &str, value: &'a RefCell<T>) -> Result<RefMut<'a, T>> {

@@ -228,8 +228,8 @@ impl Decoder {
     }
 
     /// Adds to the gradients.
-    pub fn backward(&self, d_log_prob: &[f32], d_entropy: Option<Vec<f32>>) -> Result<()> {
-        guard(move || self.inner.borrow_mut().backward(d_log_prob, d_entropy.as_deref()))
+    pub fn backward(&self, grad_log_prob: &[f32], grad_entropy: Option<Vec<f32>>) -> Result<()> {
+        guard(move || self.inner.borrow_mut().backward(grad_log_prob, grad_entropy.as_deref()))
     }
 }
 

@@ -73,7 +73,7 @@ pub fn kl_estimate(
     log_prob: &[f32],
     ref_log_prob: &[f32],
     mask: &[u8],
-    device: Option<String>,
+    device: &str,
 ) -> Result<KlEstimate> {
     guard(|| {
         let estimator = estimator_json.map(|json| options_from_json("estimator", &json)).transpose()?;

@@ -37,7 +37,12 @@ impl replay::Callee for Callee {
 
 /// Returns a storage that is written in JavaScript.
 #[wasm_bindgen(js_name = foreignStorage)]
-pub fn foreign_storage(capacity: f64, mailbox: &Mailbox, answer: js_sys::Function) -> Result<Storage> {
+pub fn foreign_storage(
+    capacity: f64,
+    mailbox: &Mailbox,
+    #[wasm_bindgen(unchecked_param_type = "(operation: string, numbers: Float64Array) => void")]
+    answer: js_sys::Function,
+) -> Result<Storage> {
     guard(|| {
         let callee = Callee::boxed(answer);
         let storage = replay::ForeignStorage::new(index("maxSize", capacity)?, mailbox.share()?, callee)?;
@@ -53,6 +58,7 @@ pub fn buffer_of_parts(
     mailbox: &Mailbox,
     own_sampler: bool,
     own_writer: bool,
+    #[wasm_bindgen(unchecked_param_type = "(operation: string, numbers: Float64Array) => void")]
     answer: &js_sys::Function,
 ) -> Result<ReplayBuffer> {
     guard(|| {

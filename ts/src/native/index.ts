@@ -11,3 +11,4 @@ export {
   type HttpResponse,
 } from './http-client.js'
 export type * from './raw.js'
+export type * from './raw-owner.js'

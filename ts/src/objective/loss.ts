@@ -1,7 +1,7 @@
 /** Shared parts of losses: the loss in the core, checks of batches, results, denominators, KL penalties. */
 
 import { checkKnownKeys, Handle } from '../core/index.js'
-import type { RawLossOutput, RawMetrics, RawOwner } from '../native/index.js'
+import type { RawLossOutput, RawOwner } from '../native/index.js'
 import { type ArrayName, checkArray } from './argument.js'
 
 /** Value, metrics and gradient of one loss over one batch. */
@@ -115,7 +115,10 @@ export class CoreLoss<T extends RawOwner> extends Handle<T> {
   #names: readonly string[] = []
 
   /** Returns the metrics of a result and their denominators, by name. */
-  metrics({ metricNames, metrics }: RawMetrics): Pick<LossResult, 'metrics' | 'denominators'> {
+  metrics({
+    metricNames,
+    metrics,
+  }: Pick<RawLossOutput, 'metricNames' | 'metrics'>): Pick<LossResult, 'metrics' | 'denominators'> {
     if (metricNames !== this.#joined) {
       this.#joined = metricNames
       this.#names = metricNames.split(',')

@@ -1,7 +1,7 @@
 /** File formats of the rows of a buffer in a folder. */
 
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
-import { type RawReplayDisk, raw } from '../native/index.js'
+import { type RawAddon, raw } from '../native/index.js'
 import type { TensorKey } from '../tensor/index.js'
 import { pathOf } from '../tensor/tensor-dict.js'
 
@@ -47,9 +47,9 @@ export const checkpointerJson = (checkpointer: StorageCheckpointerBase): string 
   JSON.stringify(describe(checkpointer))
 
 /** Returns the functions that only the addon has. @throws {FulmarError} `UNAVAILABLE` in WebAssembly. */
-export function replayDisk(): RawReplayDisk {
+export function replayDisk(): RawAddon {
   // The addon has all of them, WebAssembly none.
-  if (raw.dumpReplayBuffer) return raw as typeof raw & RawReplayDisk
+  if (raw.dumpReplayBuffer) return raw as typeof raw & RawAddon
   throw new FulmarError('UNAVAILABLE', 'folders and servers of rows must be used natively: got WebAssembly')
 }
 

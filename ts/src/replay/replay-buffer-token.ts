@@ -1,7 +1,7 @@
 /** Tokens of buffers, by which the threads of a process share them. */
 
 import { call, checkKnownKeys, FulmarError, type Handle } from '../core/index.js'
-import { type RawReplayBuffer, type RawReplayThreads, raw } from '../native/index.js'
+import { type RawAddon, type RawReplayBuffer, raw } from '../native/index.js'
 import type { BufferTransform } from './buffer-transform.js'
 import { useRawBuffer } from './raw-buffer.js'
 import { ReplayBuffer } from './replay-buffer.js'
@@ -78,7 +78,7 @@ export function attachBuffer<B extends ReplayBuffer>(
 }
 
 /** Returns the functions that only the addon has. @throws {FulmarError} `UNAVAILABLE` in WebAssembly. */
-function threads(): Pick<RawReplayThreads, 'shareReplayBuffer' | 'attachReplayBuffer'> {
+function threads(): Pick<RawAddon, 'shareReplayBuffer' | 'attachReplayBuffer'> {
   const { shareReplayBuffer, attachReplayBuffer } = raw
   if (shareReplayBuffer && attachReplayBuffer) return { shareReplayBuffer, attachReplayBuffer }
   throw new FulmarError('UNAVAILABLE', 'buffers must be shared between threads natively: got WebAssembly')

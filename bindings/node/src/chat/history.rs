@@ -144,7 +144,7 @@ impl History {
     }
 
     /// Returns the text of each conversation.
-    #[napi]
+    #[napi(ts_return_type = "string[]")]
     pub fn render(&self, template: &Template, options: String) -> Result<Vec<JsText>> {
         guard(|| {
             let options = exact_options_from_json("options", &options)?;

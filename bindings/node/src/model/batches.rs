@@ -6,7 +6,7 @@ use napi::bindgen_prelude::{Float32Array, Uint8Array, Uint32Array};
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
+use crate::face::face;
 use crate::slot::Slot;
-use crate::tensor::{Share, face};
 
 include!("../../../faces/model_batches.rs");

@@ -8,9 +8,9 @@ use napi_derive::napi;
 
 use super::GroupAdvantage;
 use crate::error::{Result, guard};
+use crate::face::face;
 use crate::memory::{Float32Array, Float64Array};
 use crate::slot::Slot;
-use crate::tensor::{Share, face};
 
 /// Returns the indices of the chosen candidates as JSON, or null.
 #[napi]
@@ -65,7 +65,7 @@ pub fn importance_weights(
     sampler_log_prob: &[f32],
     mask: &[u8],
     offsets: &[u32],
-    device: Option<String>,
+    device: String,
 ) -> Result<Float64Array> {
     guard(|| {
         let correction = options_from_json("importanceWeights", &options_json)?;
@@ -75,7 +75,7 @@ pub fn importance_weights(
             mask,
             offsets,
             &correction,
-            compute_of(device)?,
+            compute_of(&device)?,
         )?
         .into())
     })
@@ -87,22 +87,22 @@ pub fn token_log_probs(
     logits: &[f32],
     ids: &[u32],
     temperature: f64,
-    device: Option<String>,
+    device: String,
     with_squares: bool,
 ) -> Result<Float32Array> {
-    guard(|| Ok(token_log_probs_of((logits, ids), temperature, device, with_squares)?.into()))
+    guard(|| Ok(token_log_probs_of((logits, ids), temperature, &device, with_squares)?.into()))
 }
 
 /// Returns `[N, V]`, the gradient by logits, given those by log-probabilities and, after them, by entropies.
-#[napi]
+#[napi(ts_return_type = "Float32Array")]
 pub fn token_log_probs_backward(
     logits: &[f32],
     ids: &[u32],
     temperature: f64,
     gradients: &[f32],
-    device: Option<String>,
+    device: String,
 ) -> Result<GradientArray> {
-    guard(|| Ok(logits_gradient(logits, ids, temperature, gradients, device)?.into()))
+    guard(|| Ok(logits_gradient(logits, ids, temperature, gradients, &device)?.into()))
 }
 
 /// Returns `[2 N]` or `[3 N]`: the same for hidden states and a linear head.
@@ -114,17 +114,17 @@ pub fn head_log_probs(
     width: f64,
     ids: &[u32],
     temperature: f64,
-    device: Option<String>,
+    device: String,
     with_squares: bool,
 ) -> Result<Float32Array> {
     guard(|| {
-        let head = head_of(weight, bias, [width, temperature], device)?;
+        let head = head_of(weight, bias, [width, temperature], &device)?;
         Ok(head_log_probs_of(head, hidden, ids, with_squares)?.into())
     })
 }
 
 /// Returns the gradients by hidden states, then weights, then bias.
-#[napi]
+#[napi(ts_return_type = "Float32Array")]
 pub fn head_backward(
     hidden: &[f32],
     weight: &[f32],
@@ -133,10 +133,10 @@ pub fn head_backward(
     ids: &[u32],
     temperature: f64,
     gradients: &[f32],
-    device: Option<String>,
+    device: String,
 ) -> Result<GradientArray> {
     guard(|| {
-        let head = head_of(weight, bias, [width, temperature], device)?;
+        let head = head_of(weight, bias, [width, temperature], &device)?;
         Ok(all_of(head.backward(hidden, ids, split(gradients, ids.len()))?).into())
     })
 }

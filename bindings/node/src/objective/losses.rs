@@ -7,8 +7,8 @@ use napi::bindgen_prelude::{Float32ArraySlice, Uint32ArraySlice};
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
+use crate::face::{face, record};
 use crate::memory::{Float32Array, Float64Array};
 use crate::slot::Slot;
-use crate::tensor::{Share, face, record};
 
 include!("../../../faces/objective_losses.rs");

@@ -5,7 +5,8 @@
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
+use crate::face::{Share, face};
 use crate::slot::Slot;
-use crate::tensor::{Share, Tensor, TensorDict, face};
+use crate::tensor::{Tensor, TensorDict};
 
 include!("../../../faces/objective_steps.rs");

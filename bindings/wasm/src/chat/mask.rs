@@ -16,9 +16,19 @@ pub struct TokenMasks {
     pub end_of_turn: Vec<u8>,
 }
 
+#[wasm_bindgen(typescript_custom_section)]
+const RENDERED: &str = "export interface Rendered {
+  ids: Uint32Array;
+  messageIndices: Int32Array;
+  sampledMask: Uint8Array;
+  isContent: Uint8Array;
+  origins: Uint8Array;
+}";
+
 #[wasm_bindgen]
 extern "C" {
     /// The result of `render`, as a plain object.
+    #[wasm_bindgen(typescript_type = "Rendered")]
     pub type RenderedObject;
     #[wasm_bindgen(method, getter)]
     fn ids(this: &RenderedObject) -> Vec<u32>;

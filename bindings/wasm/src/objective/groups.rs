@@ -63,7 +63,7 @@ pub fn importance_weights(
     sampler_log_prob: &[f32],
     mask: &[u8],
     offsets: &[u32],
-    device: Option<String>,
+    device: &str,
 ) -> Result<Vec<f64>> {
     guard(|| {
         let correction = options_from_json("importanceWeights", options_json)?;
@@ -84,7 +84,7 @@ pub fn token_log_probs(
     logits: &[f32],
     ids: &[u32],
     temperature: f64,
-    device: Option<String>,
+    device: &str,
     with_squares: bool,
 ) -> Result<Vec<f32>> {
     guard(|| token_log_probs_of((logits, ids), temperature, device, with_squares))
@@ -97,7 +97,7 @@ pub fn token_log_probs_backward(
     ids: &[u32],
     temperature: f64,
     gradients: &[f32],
-    device: Option<String>,
+    device: &str,
 ) -> Result<Vec<f32>> {
     guard(|| logits_gradient(logits, ids, temperature, gradients, device))
 }
@@ -111,7 +111,7 @@ pub fn head_log_probs(
     width: f64,
     ids: &[u32],
     temperature: f64,
-    device: Option<String>,
+    device: &str,
     with_squares: bool,
 ) -> Result<Vec<f32>> {
     guard(move || {
@@ -130,7 +130,7 @@ pub fn head_backward(
     ids: &[u32],
     temperature: f64,
     gradients: &[f32],
-    device: Option<String>,
+    device: &str,
 ) -> Result<Vec<f32>> {
     guard(move || {
         let head = head_of(weight, bias.as_deref(), [width, temperature], device)?;
