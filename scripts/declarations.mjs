@@ -1,4 +1,4 @@
-/** Reads the declarations that napi-rs and wasm-bindgen make of a binding: one entry a name, in one form for both. */
+/** The declarations that napi-rs and wasm-bindgen make of a binding: one entry a name, in one form for both. */
 
 import ts from 'typescript'
 
@@ -80,8 +80,7 @@ function typeOf(node) {
     const awaited = typeOf(only.typeArguments?.[0])
     return { ...awaited, isNullable: isNullable || awaited.isNullable, isPromise: true }
   }
-  const text = present.map(textOf).sort().join(' | ')
-  return { text, isNullable, isPromise: false }
+  return { text: unionOf(present), isNullable, isPromise: false }
 }
 
 const isAbsence = (node) =>
@@ -90,8 +89,12 @@ const isAbsence = (node) =>
 
 const isReference = (node, name) => ts.isTypeReferenceNode(node) && node.typeName.getText() === name
 
+const unionOf = (nodes) => nodes.map(textOf).sort().join(' | ')
+
 function textOf(node) {
   if (node === undefined) return 'any'
+  if (ts.isUnionTypeNode(node)) return unionOf(node.types)
+  if (ts.isParenthesizedTypeNode(node)) return `(${textOf(node.type)})`
   if (ts.isArrayTypeNode(node)) return `${textOf(node.elementType)}[]`
   if (isReference(node, 'Array')) return `${textOf(node.typeArguments?.[0])}[]`
   if (ts.isFunctionTypeNode(node)) {
