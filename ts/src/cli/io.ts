@@ -17,6 +17,8 @@ export interface CliIo {
   readonly readLines: (prompt: string) => AsyncIterable<string>
   /** Runs `fulmar doctor --json --only-loaded` on a build of the core, in a process of its own. */
   readonly probe: (backend: Backend) => Promise<ProbeResult>
+  /** Environment variables, of which commands read keys of servers. */
+  readonly env: Readonly<Record<string, string | undefined>>
   /** Version of the package. */
   readonly version: string
   /** Fires when the user wants to stop. */

@@ -58,6 +58,7 @@ async function runHere(): Promise<number> {
     readStdin: () => readStream(process.stdin),
     readLines,
     probe,
+    env: process.env,
     version: isVersioned ? String(manifest.version) : 'unknown',
     signal: controller.signal,
   }

@@ -87,16 +87,7 @@ function programOf(io: CliIo, fail: () => void): Command {
     .option('--temperature <value>', 'sampling temperature (default: 0.7)')
     .option('--seed <number>', 'fixes the answers (default: 0)')
     .action(async (path: string, flags: ChatFlags) => (await import('./chat.js')).chat(path, flags, io))
-  program
-    .command('eval <run-dir>')
-    .description('measure the policy of a run on held-out problems')
-    .option('--num-problems <count>', 'problems to try (default: as the run was configured)')
-    .option('--temperature <value>', 'sampling temperature (default: as the run was configured)')
-    .option('--task <file>', 'the module of the task, if the run had one')
-    .option('--json', 'print the result as one line of JSON')
-    .action(async (path: string, flags: EvaluateFlags) =>
-      (await import('./evaluate.js')).evaluate(path, flags, io),
-    )
+  addEvaluate(program, io)
   program
     .command('render')
     .description(
@@ -173,6 +164,45 @@ function addFinetune(program: Command, recipe: 'sft' | 'dpo', description: strin
     .option('--seed <number>', "fixes the adapter's first weights (default: 0)")
     .option('--json', 'print the result as one line of JSON')
     .action(async (flags: FinetuneFlags) => (await import('./finetune.js')).finetune(recipe, flags, io))
+}
+
+function addEvaluate(program: Command, io: CliIo): void {
+  program
+    .command('eval [target]')
+    .description(
+      'measure a model on held-out problems of a task: a built-in name, or a module that exports the task; for the folder of a run, its policy on its task',
+    )
+    .option(
+      '-m, --model <model>',
+      'a run folder, model folder, GGUF file or name on the hub; with --api-base-url, a name at that URL',
+    )
+    .option(
+      '-b, --api-base-url <url>',
+      'an OpenAI-compatible server, asked by messages alone: its rollouts cannot be trained on',
+    )
+    .option('-k, --api-key-var <name>', "variable with the server's key (default: OPENAI_API_KEY)")
+    .option('-a, --task-args <json>', 'options of the task')
+    .option('-n, --num-problems <count>', 'problems to ask, -1 for all (default: 5; of a run, as configured)')
+    .option('-r, --rollouts-per-problem <count>', 'answers to each problem (default: 3; of a run, 1)')
+    .option('-c, --max-concurrent <count>', 'rollouts at once (default: 32)')
+    .option('-T, --temperature <value>', 'sampling temperature (default: 1; of a server or a run, its own)')
+    .option('-t, --max-tokens <count>', 'most tokens of an answer (default: 512; of a server, its own)')
+    .option('-S, --sampling-args <json>', "options of sampling in OpenAI's names; they come before -T and -t")
+    .option('--max-turns <count>', 'most turns of a conversation (default: no limit)')
+    .option('--max-retries <count>', 'further attempts of a request to a server (default: 3)')
+    .option('--timeout <seconds>', 'deadline of a rollout (default: none)')
+    .option('--seed <number>', 'fixes problems and draws; sent to a server only if given (default: 0)')
+    .option(
+      '-s, --save [folder]',
+      'write results.jsonl and summary.json (default: outputs/evals/TASK--MODEL)',
+    )
+    .option('-R, --resume', 'run only what is missing or failed in the folder of --save')
+    .option('--compare <folders...>', 'compare two saved evaluations, problem by problem')
+    .option('--task <file>', 'the module of the task of a run, if it had one')
+    .option('--json', 'print the result as one line of JSON')
+    .action(async (target: string | undefined, flags: EvaluateFlags) =>
+      (await import('./evaluate.js')).evaluate(target, flags, io),
+    )
 }
 
 async function writeReportOf(

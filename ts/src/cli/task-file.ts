@@ -3,15 +3,16 @@
 import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import type { Task } from '../env/index.js'
-import type { TaskFactory } from '../train/index.js'
+import type { CoreOptions, TaskFactory } from '../train/index.js'
 import { CliError } from './io.js'
 
 /**
- * The task that a module exports by default: the task itself, or a function that makes it of `{ seed }`.
+ * The task that a module exports by default: the task itself, or a function that makes it of `{ seed, ...args }`.
  * @throws {CliError} `IO` if the file cannot be loaded; `MALFORMED` if it exports no task.
  */
 export async function readTask(
   path: string,
+  args: CoreOptions = {},
 ): Promise<{ readonly name: string; readonly factory: TaskFactory }> {
   const module: { readonly default?: unknown } = await import(pathToFileURL(resolve(path)).href).catch(
     (cause: unknown) => {
@@ -20,11 +21,11 @@ export async function readTask(
     },
   )
   const { default: exported } = module
-  const task = typeof exported === 'function' ? await exported({ seed: 0 }) : exported
+  const task = typeof exported === 'function' ? await exported({ seed: 0, ...args }) : exported
   if (!isTask(task))
     throw new CliError('MALFORMED', `${path} must export a task by default, as defineTask makes one`)
   const factory: TaskFactory = async (_, { seed }) => {
-    const made: unknown = typeof exported === 'function' ? await exported({ seed }) : exported
+    const made: unknown = typeof exported === 'function' ? await exported({ seed, ...args }) : exported
     return isTask(made) ? made : task
   }
   return { name: task.name, factory }

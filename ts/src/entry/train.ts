@@ -8,6 +8,7 @@ export {
   type Phase,
   ProgressLine,
   type ProgressLineOptions,
+  type ProgressStep,
   type ProgressStream,
   type ReducedMetrics,
   type Reducer,

@@ -1,6 +1,7 @@
 /** Policies that sample tokens. */
 
 export { DecoderPolicy, type DecoderPolicyOptions } from './decoder.js'
+export type { MessagePolicy, MessageReply, MessageRequest } from './message-policy.js'
 export { OnnxPolicy, type OnnxPolicyOptions } from './onnx-policy.js'
 export {
   type Completion,

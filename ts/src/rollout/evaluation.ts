@@ -1,7 +1,9 @@
 /** Evaluation of a policy on held-out samples. */
 
 import type { Message } from '../chat/index.js'
-import type { RolloutStatus } from '../env/index.js'
+import { isError, type RolloutStatus } from '../env/index.js'
+import { type Interval, mean, meanInterval, passChance, shareInterval } from './problem-statistics.js'
+import type { RolloutCause, UnscoredCause } from './rollout.js'
 
 /** One answer of an evaluation. */
 export interface EvaluationSample<Sample = unknown> {
@@ -9,36 +11,65 @@ export interface EvaluationSample<Sample = unknown> {
   readonly sample: Sample
   /** Index of the problem, from 0. */
   readonly problemIndex: number
+  /** Index of the answer among those to its problem, from 0. */
+  readonly answerIndex: number
   /** Conversation, from the prompt to the last message. */
   readonly messages: readonly Message[]
   /** Combined reward; `null` if a reward function returned no score. */
   readonly reward: number | null
   /** Raw scores by reward function. */
   readonly rewardBreakdown: Readonly<Record<string, number>>
-  /** True if the answer passes. */
+  /** Reasons of missing scores, by reward function. */
+  readonly unscored: Readonly<Record<string, UnscoredCause>>
+  /** True if the answer passes; false without a reward. */
   readonly isSolved: boolean
   /** Final status of the rollout. */
   readonly status: RolloutStatus
+  /** Reason of an error status; else `null`. */
+  readonly cause: RolloutCause | null
+  /** Number of tokens of the prompts of all turns together; `null` if a server did not tell. */
+  readonly numPromptTokens: number | null
+  /** Number of sampled tokens of all turns together; `null` if a server did not tell. */
+  readonly numCompletionTokens: number | null
 }
 
-/** Result of an evaluation on held-out samples. */
+/**
+ * Result of an evaluation on held-out samples. An answer without a reward counts in no share and no mean: a
+ * failure of a server or a judge is not a wrong answer. Shares and means are of problems: first over the scored
+ * answers to a problem, then over the problems that have one.
+ */
 export interface Evaluation<Sample = unknown> {
-  /** Share of answers that pass, in [0, 1]. */
+  /** Share of answers that pass, in [0, 1]; 0 if none was scored. */
   readonly passRate: number
   /**
-   * 95 % interval of the pass rate by Wilson's score, for as many independent problems: `[low, high]`
-   * (https://doi.org/10.1080/01621459.1927.10502953). With several answers per problem it is conservative.
+   * 95 % interval of the pass rate, clustered by problem: `[low, high]`. Wilson's score
+   * (https://doi.org/10.1080/01621459.1927.10502953) for as many independent answers as vary as much as the
+   * problems' shares do; with one answer per problem, for as many as there are problems.
    */
-  readonly interval: readonly [low: number, high: number]
+  readonly interval: Interval
   /**
    * Unbiased probability that one of `k` answers to a problem passes, for k = 1, 2, 4, ... up to the number
-   * of answers per problem (M. Chen et al., https://arxiv.org/abs/2107.03374).
+   * of answers per problem (M. Chen et al., https://arxiv.org/abs/2107.03374). Over the problems with at least
+   * `k` scored answers.
    */
   readonly passAt: Readonly<Record<number, number>>
-  /** Mean reward of the scored answers; `null` without one. */
+  /** 95 % intervals of `passAt`, as `interval`. */
+  readonly passAtIntervals: Readonly<Record<number, Interval>>
+  /** Mean reward; `null` if no answer was scored. */
   readonly meanReward: number | null
+  /**
+   * 95 % interval of the mean reward by Student's t over the problems' means
+   * (https://arxiv.org/abs/2411.00640); `null` for fewer than two problems with a scored answer.
+   */
+  readonly meanRewardInterval: Interval | null
   /** Number of problems. */
   readonly numProblems: number
+  /** Number of answers with a reward. */
+  readonly numScored: number
+  /** Number of answers without a reward that ended with an error. */
+  readonly numErrors: number
+  /** Number of answers without a reward that ended without an error: a reward function failed or declined. */
+  readonly numUnscored: number
   /** Every answer, by problem. */
   readonly samples: readonly EvaluationSample<Sample>[]
 }
@@ -48,46 +79,49 @@ export function evaluationOf<Sample>(
   samples: readonly EvaluationSample<Sample>[],
   numProblems: number,
 ): Evaluation<Sample> {
-  const rewards = samples.flatMap(({ reward }) => (reward === null ? [] : [reward]))
-  const numSolved = new Array<number>(numProblems).fill(0)
-  for (const { problemIndex, isSolved } of samples)
-    if (isSolved) numSolved[problemIndex] = (numSolved[problemIndex] ?? 0) + 1
-  const numAnswers = samples.length / numProblems
+  const problems = [...scoredAnswers(samples).values()]
+  const numScored = problems.reduce((sum, answers) => sum + answers.length, 0)
+  const numErrors = samples.filter(({ reward, status }) => reward === null && isError(status)).length
+  const rewards = problems.map((answers) => mean(answers.map(({ reward }) => reward ?? 0)))
   const passAt: Record<number, number> = {}
-  for (let k = 1; k <= numAnswers; k *= 2)
-    passAt[k] = mean(numSolved.map((solved) => passChance(numAnswers, solved, k)))
-  const passRate = mean(numSolved) / numAnswers
+  const passAtIntervals: Record<number, Interval> = {}
+  const numAnswersMax = Math.max(0, ...problems.map(({ length }) => length))
+  for (let k = 1; k <= numAnswersMax; k *= 2) {
+    const enough = problems.filter(({ length }) => length >= k)
+    const chances = enough.map((answers) => passChance(answers.length, numSolved(answers), k))
+    passAt[k] = mean(chances)
+    passAtIntervals[k] = shareInterval(chances, enough.flat().length)
+  }
   return {
-    passRate,
-    interval: wilsonInterval(passRate, numProblems),
+    passRate: passAt[1] ?? 0,
+    interval: passAtIntervals[1] ?? shareInterval([], 0),
     passAt,
+    passAtIntervals,
     meanReward: rewards.length === 0 ? null : mean(rewards),
+    meanRewardInterval: meanInterval(rewards),
     numProblems,
+    numScored,
+    numErrors,
+    numUnscored: samples.length - numScored - numErrors,
     samples,
   }
 }
 
-/**
- * Probability that one of `k` answers, drawn from `count` of which `solved` pass, passes: `1 - C(count -
- * solved, k) / C(count, k)`.
- */
-function passChance(count: number, solved: number, k: number): number {
-  if (count - solved < k) return 1
-  let missing = 1
-  for (let index = count - solved + 1; index <= count; index++) missing *= 1 - k / index
-  return 1 - missing
+/** Returns the scored answers to each problem that has one, by its index. */
+export function scoredAnswers<Sample>(
+  samples: readonly EvaluationSample<Sample>[],
+): ReadonlyMap<number, readonly EvaluationSample<Sample>[]> {
+  const problems = new Map<number, EvaluationSample<Sample>[]>()
+  for (const answer of samples) {
+    if (answer.reward === null) continue
+    const answers = problems.get(answer.problemIndex)
+    if (answers) answers.push(answer)
+    else problems.set(answer.problemIndex, [answer])
+  }
+  return problems
 }
 
-/** The 97.5 % quantile of the normal distribution. */
-const Z = 1.959964
-
-function wilsonInterval(share: number, count: number): readonly [number, number] {
-  const scale = 1 + Z ** 2 / count
-  const middle = (share + Z ** 2 / (2 * count)) / scale
-  const half = (Z * Math.sqrt((share * (1 - share)) / count + Z ** 2 / (4 * count ** 2))) / scale
-  return [Math.max(0, middle - half), Math.min(1, middle + half)]
-}
-
-function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length
+/** Returns the number of answers that pass. */
+export function numSolved(answers: readonly EvaluationSample[]): number {
+  return answers.filter(({ isSolved }) => isSolved).length
 }

@@ -1,7 +1,14 @@
 /** Rollouts: conversations played, scored, compared and made into training samples. */
 
 export { type AdvantageEstimatorOptions, estimateAdvantages } from './advantage.js'
+export {
+  compareEvaluations,
+  type EvaluationComparison,
+  type PairedDifference,
+} from './compare-evaluations.js'
 export type { Evaluation, EvaluationSample } from './evaluation.js'
+export { MessageRollouter, type MessageRollouterOptions } from './message-rollouter.js'
+export type { Interval } from './problem-statistics.js'
 export {
   formatTurnId,
   type Rollout,
@@ -10,6 +17,7 @@ export {
   type RolloutStage,
   type RolloutTurn,
   type RolloutTurnId,
+  type TokenUsage,
   type UnscoredCause,
 } from './rollout.js'
 export type { SamplingOptions } from './rollout-loop.js'

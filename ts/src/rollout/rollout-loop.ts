@@ -17,6 +17,7 @@ import type { Completion, GenerateRequest, Policy } from '../policy/index.js'
 import type { Clock } from '../telemetry/index.js'
 import type { Pacer } from './pacer.js'
 import {
+  causeOf,
   formatTurnId,
   type Rollout,
   type RolloutCause,
@@ -153,7 +154,8 @@ function generate(
 function readDrawn(result: DeadlineResult<Completion | null | undefined>, requestId: string): Drawn {
   if (result.kind === 'timeout')
     return undrawn('error_timeout', 'deadline', 'generate must end in time: it did not')
-  if (result.kind === 'thrown') return undrawn('error', 'user_code', messageOf(result.error))
+  if (result.kind === 'thrown')
+    return { ok: false, status: 'error', cause: causeOf('generate', result.error) }
   if (!result.value) return undrawn('error', 'no_completion', `policy must answer ${requestId}: got nothing`)
   return { ok: true, completion: result.value }
 }

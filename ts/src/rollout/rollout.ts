@@ -1,7 +1,7 @@
 /** Rollouts: their turns, tokens, status and reward. */
 
 import type { BridgeRefusal, Ledger } from '../chat/index.js'
-import { checkGiven, checkKnownKeys } from '../core/index.js'
+import { checkGiven, checkKnownKeys, type ErrorCode, FulmarError, messageOf } from '../core/index.js'
 import type { RolloutStatus, RolloutView, TurnView } from '../env/index.js'
 import type { FinishReason } from '../policy/index.js'
 import type { Metric } from '../telemetry/index.js'
@@ -52,6 +52,23 @@ export interface RolloutCause {
   readonly kind: 'no_completion' | 'deadline' | 'abort' | 'user_code' | 'renderer' | 'invalid_output'
   /** Message, one sentence. */
   readonly message: string
+  /**
+   * Code of the error, such as `UNAVAILABLE` of a server.
+   * @default none, as it was not a `FulmarError`
+   */
+  readonly code?: ErrorCode
+}
+
+/** @internal Returns the cause of an error that code of the task or the policy threw. */
+export function causeOf(stage: RolloutStage, error: unknown): RolloutCause {
+  const code = error instanceof FulmarError ? { code: error.code } : {}
+  return { stage, kind: 'user_code', message: messageOf(error), ...code }
+}
+
+/** Counts of tokens by a server that answers with messages; `null` if it did not tell. */
+export interface TokenUsage {
+  readonly numPromptTokens: number | null
+  readonly numCompletionTokens: number | null
 }
 
 /**
@@ -77,6 +94,11 @@ export interface RolloutTurn extends TurnView {
    * Reason why the next prompt was rendered from scratch; `null` if it extends this one or does not exist.
    */
   readonly bridgeRefusal: BridgeRefusal | null
+  /**
+   * Counts of a server that is known by its messages alone: there are no ids then, and nothing to train on.
+   * @default the ids are known
+   */
+  readonly usage?: TokenUsage
 }
 
 /** A rollout that has ended. */

@@ -5,6 +5,8 @@ import type { Split, Task } from '../env/index.js'
 import type { Policy } from '../policy/index.js'
 import type { Clock } from '../telemetry/index.js'
 import type { AdvantageEstimatorOptions } from './advantage.js'
+import type { EvaluationSample } from './evaluation.js'
+import type { Rollout } from './rollout.js'
 import type { SamplingOptions } from './rollout-loop.js'
 import type { Rollouter } from './rollouter.js'
 import type { RubricOptions } from './rubric.js'
@@ -101,7 +103,7 @@ export const ROLLOUTER_KEYS = [
 ] as const satisfies readonly (keyof RollouterOptions<never>)[]
 
 /** Options of {@link Rollouter.evaluate}. */
-export interface MeasureOptions {
+export interface MeasureOptions<Sample = unknown> {
   /** Number of held-out samples. */
   readonly numProblems: number
   /**
@@ -116,10 +118,27 @@ export interface MeasureOptions {
   readonly temperature?: number
   /** Stops the evaluation. */
   readonly signal?: AbortSignal
+  /**
+   * Answers of an earlier evaluation, by problem and index: these are not sampled again.
+   * @default none
+   */
+  readonly known?: readonly EvaluationSample<Sample>[]
+  /**
+   * Called with each new answer as soon as the answers to its problem are scored. The ledger of the rollout is
+   * freed afterwards.
+   */
+  readonly onAnswer?: (answer: EvaluationSample<Sample>, rollout: Rollout) => void
 }
 
 /** The keys of {@link MeasureOptions}. */
-export const MEASURE_KEYS = ['numProblems', 'numAnswers', 'temperature', 'signal'] as const
+export const MEASURE_KEYS = [
+  'numProblems',
+  'numAnswers',
+  'temperature',
+  'signal',
+  'known',
+  'onAnswer',
+] as const satisfies readonly (keyof MeasureOptions)[]
 
 /** Options of {@link Rollouter.runGroup}. */
 export interface RunGroupOptions<Sample> {

@@ -5,26 +5,21 @@
  * group: sample -> groupSize environments -> rollouts side by side -> score -> advantages -> close environments
  * ```
  *
- * The seed of each completion is a function of (run seed, split, group, member, turn), so samples do not
- * depend on concurrent rollouts, their order, or a resume. Environments are closed after scoring, so that a
- * reward may inspect them.
+ * `sibling-runner.ts` runs, scores and closes; here are the streams of samples and the groups.
  */
 
-import { aborted, Slots } from '../async/index.js'
-import { checkKnownKeys, FulmarError, field, messageOf, Rng } from '../core/index.js'
+import { checkKnownKeys, field } from '../core/index.js'
 import type { Dataset, DatasetState } from '../data/index.js'
-import { isError, type MessageEnv, messagesOf, type Split, type Task } from '../env/index.js'
-import { type Clock, metric, systemClock } from '../telemetry/index.js'
+import type { MessageEnv, Task } from '../env/index.js'
+import { type Clock, metric } from '../telemetry/index.js'
 import { estimateAdvantages } from './advantage.js'
-import { allOrNone, settle } from './all-or-none.js'
+import { allOrNone } from './all-or-none.js'
 import { checkTeaches } from './check-teaches.js'
-import { type Evaluation, evaluationOf } from './evaluation.js'
+import type { Evaluation } from './evaluation.js'
 import { groupMetrics } from './group-metrics.js'
-import { lazyEnv, OpenEnvs } from './open-envs.js'
-import { Pacer } from './pacer.js'
-import { type Rollout, RolloutGroup } from './rollout.js'
-import { RolloutLimit } from './rollout-limit.js'
-import { runRollout, type SamplingOptions, type UnscoredRollout } from './rollout-loop.js'
+import { measure } from './measure.js'
+import { RolloutGroup } from './rollout.js'
+import { runRollout, type UnscoredRollout } from './rollout-loop.js'
 import {
   MEASURE_KEYS,
   type MeasureOptions,
@@ -32,7 +27,7 @@ import {
   type RollouterOptions,
   type RunGroupOptions,
 } from './rollouter-options.js'
-import { Rubric } from './rubric.js'
+import { checkCounts, type Play, SiblingRunner } from './sibling-runner.js'
 import { TokenEnv } from './token-env.js'
 
 /** Identifies a training group: plain JSON, enough to run it again. */
@@ -55,17 +50,6 @@ export interface RollouterState {
   /** Number of training groups that were started. */
   readonly numGroups: number
 }
-
-/** Reason why a rollout with an error has no reward, if `onError` drops it. */
-const DROPPED = {
-  error: { code: 'DECLINED', message: 'rollout must end without an error: it was dropped' },
-} as const
-
-/** Shared by all rollouters, as they share the event loop. */
-const PACER = new Pacer()
-
-const CLOSE_TIMEOUT_MS_DEFAULT = 60_000
-const CONCURRENCY_DEFAULT = 1024
 
 const STATE = field.section({ numGroups: field.integer({ min: 0 }), train: field.record() })
 
@@ -91,11 +75,8 @@ const STATE = field.section({ numGroups: field.integer({ min: 0 }), train: field
 export class Rollouter<Sample> {
   readonly #options: RollouterOptions<Sample>
   readonly #task: Task<Sample>
-  readonly #rubric: Rubric<Sample>
   readonly #groupSize: number
-  readonly #rngs: Readonly<Record<Split, Rng>>
-  readonly #slots: Slots
-  readonly #clock: Clock
+  readonly #runner: SiblingRunner<Sample>
   readonly #train: Dataset<Sample>
   readonly #validation: Dataset<Sample>
   #numGroups = 0
@@ -106,31 +87,12 @@ export class Rollouter<Sample> {
    */
   constructor(options: RollouterOptions<Sample>) {
     checkKnownKeys('options', options, ROLLOUTER_KEYS, ['policy', 'task', 'renderer', 'maxTokens'])
-    const { task, groupSize = 8, seed = 0, concurrency = CONCURRENCY_DEFAULT, clock = systemClock } = options
-    const { maxTokens, maxTotalTokens = 1, retries = 0, onError = 'keep' } = options
-    if (typeof onError === 'object') checkKnownKeys('options.onError', onError, ['minViable'], ['minViable'])
-    const minViable = typeof onError === 'object' ? onError.minViable : 1
-    const counts = {
-      groupSize,
-      concurrency,
-      maxTokens,
-      maxTotalTokens,
-      minViable,
-      'retries + 1': retries + 1,
-    }
-    for (const [name, value] of Object.entries(counts)) {
-      if (!Number.isSafeInteger(value) || value < 1) {
-        throw new FulmarError('OUT_OF_RANGE', `${name} must be a positive integer: got ${value}`)
-      }
-    }
+    const { task, groupSize = 8, maxTokens, maxTotalTokens = 1 } = options
+    checkCounts({ groupSize, maxTokens, maxTotalTokens })
     this.#options = options
     this.#task = task
-    this.#rubric = new Rubric({ ...options.rubric, rewardFns: task.rewardFns, clock })
+    this.#runner = new SiblingRunner(options, (play) => this.#play(play))
     this.#groupSize = groupSize
-    const rng = Rng.fromSeed(seed).stream('rollouts')
-    this.#rngs = { train: rng.stream('train'), validation: rng.stream('validation') }
-    this.#slots = new Slots(concurrency)
-    this.#clock = clock
     this.#train = task.makeDataset('train')
     this.#validation = task.makeDataset('validation')
   }
@@ -179,7 +141,8 @@ export class Rollouter<Sample> {
    */
   async runGroup(options: RunGroupOptions<Sample>): Promise<RolloutGroup<Sample>> {
     checkKnownKeys('options', options, ['sample', 'groupId', 'split', 'signal'], ['groupId'])
-    const { rollouts, numCloseFailures } = await this.#runSiblings(options, this.#groupSize, {})
+    const members = Array.from({ length: this.#groupSize }, (_, rolloutId) => rolloutId)
+    const { rollouts, numCloseFailures } = await this.#runner.run(options, members)
     const { sample, groupId, split = 'train' } = options
     const advantages = estimateAdvantages(
       rollouts.map(({ reward }) => reward),
@@ -226,38 +189,12 @@ export class Rollouter<Sample> {
    * Evaluates the policy on the first `numProblems` held-out samples, always the same samples and the same
    * seeds.
    * @throws {FulmarError} `OUT_OF_RANGE` if `numProblems` or `numAnswers` is not a positive integer;
-   * `ABORTED` if `signal` fires; errors of the task's dataset; `USER_CODE` if the task's `isSolved` throws.
+   * `ABORTED` if `signal` fires; errors of the task's dataset and of `onAnswer`; `USER_CODE` if the task's
+   * `isSolved` throws.
    */
-  async evaluate(options: MeasureOptions): Promise<Evaluation<Sample>> {
+  async evaluate(options: MeasureOptions<Sample>): Promise<Evaluation<Sample>> {
     checkKnownKeys('options', options, MEASURE_KEYS, ['numProblems'])
-    const { numProblems, numAnswers = 1, temperature, signal } = options
-    for (const [name, value] of Object.entries({ numProblems, numAnswers })) {
-      if (!Number.isSafeInteger(value) || value < 1)
-        throw new FulmarError('OUT_OF_RANGE', `${name} must be a positive integer: got ${value}`)
-    }
-    const dataset = this.#task.makeDataset('validation')
-    const samples = Array.from({ length: numProblems }, () => dataset.next())
-    const runs = samples.map(async (sample, problemIndex) => {
-      const group = { sample, groupId: problemIndex, split: 'validation' as const, ...(signal && { signal }) }
-      const sampling = temperature === undefined ? {} : { temperature }
-      const { rollouts } = await this.#runSiblings(group, numAnswers, sampling)
-      rollouts.forEach(disposeLedger)
-      return rollouts.map((rollout) => {
-        const { reward, rewardBreakdown, status } = rollout
-        const isSolved = this.#isSolved(rollout, sample)
-        return {
-          sample,
-          problemIndex,
-          messages: messagesOf(rollout),
-          reward,
-          rewardBreakdown,
-          isSolved,
-          status,
-        }
-      })
-    })
-    const answers = await allOrNone(runs, () => undefined)
-    return evaluationOf(answers.flat(), numProblems)
+    return await measure(this.#runner, options)
   }
 
   /** Returns the position of the training stream. */
@@ -275,130 +212,31 @@ export class Rollouter<Sample> {
     this.#numGroups = numGroups
   }
 
-  #isSolved(rollout: Rollout, sample: Sample): boolean {
-    try {
-      return this.#task.isSolved(rollout, sample)
-    } catch (error) {
-      throw new FulmarError('USER_CODE', `isSolved must not throw: got ${messageOf(error)}`, { cause: error })
-    }
-  }
-
-  /** Runs, scores and closes the rollouts, in this order; always closes. */
-  async #runSiblings(
-    { sample, groupId, split = 'train', signal }: RunGroupOptions<Sample>,
-    count: number,
-    sampling: Partial<SamplingOptions>,
-  ): Promise<{ rollouts: Rollout[]; numCloseFailures: number }> {
-    using groupRng = this.#rngs[split].fork(groupId)
-    const { closeTimeoutMs = CLOSE_TIMEOUT_MS_DEFAULT } = this.#options
-    const envs = new OpenEnvs(this.#clock, closeTimeoutMs)
-    const runs = Array.from({ length: count }, (_, rolloutId) => {
-      const sibling = { sample, envs, groupId, rolloutId, groupRng, sampling, signal }
-      return this.#slots.run(() => this.#runAttempts(sibling))
-    })
-    const rollouts = await settle(async () => {
-      const ran = await allOrNone(runs, (rollout) => rollout && disposeLedger(rollout))
-      const unscored = ran.filter((rollout) => rollout !== undefined)
-      if (unscored.length < count) {
-        unscored.forEach(disposeLedger)
-        throw aborted(signal)
-      }
-      return await allOrNone(
-        this.#judged(unscored).map((rollout) => this.#score(rollout, sample, signal)),
-        disposeLedger,
-      )
-    })
-    await envs.closeAll()
-    if (!rollouts.ok) throw rollouts.error
-    return { rollouts: rollouts.value, numCloseFailures: envs.numFailures }
-  }
-
-  /**
-   * Runs one rollout, and again with a new environment after an error while there are retries; `undefined` if
-   * it was aborted.
-   */
-  async #runAttempts(sibling: Sibling<Sample>): Promise<UnscoredRollout | undefined> {
-    const { retries = 0, rolloutTimeoutMs = null } = this.#options
-    for (let attempt = 0; ; attempt++) {
-      const pause = PACER.pass()
-      if (pause) await pause
-      const env = lazyEnv(() => this.#task.makeEnv(sibling.sample))
-      sibling.envs.add(env)
-      const limit = new RolloutLimit(this.#clock, rolloutTimeoutMs, sibling.signal)
-      try {
-        const rollout = await this.#runOne(sibling, attempt, env, limit)
-        if (attempt >= retries || !rollout || !isError(rollout.status)) return rollout
-        disposeLedger(rollout)
-      } finally {
-        // Not `using`, whose generated code dominates the time here.
-        limit[Symbol.dispose]()
-      }
-      await sibling.envs.close(env)
-    }
-  }
-
-  #runOne(
-    sibling: Sibling<Sample>,
-    attempt: number,
-    messageEnv: MessageEnv,
-    { signal, hasExpired }: RolloutLimit,
-  ): Promise<UnscoredRollout | undefined> {
-    const { policy, renderer, maxTokens, temperature = 1, topK = 0, topP = 1 } = this.#options
+  #play(play: Play): Promise<UnscoredRollout | undefined> {
+    const { policy, renderer, maxTokens, topK = 0, topP = 1 } = this.#options
+    const { temperature = this.#options.temperature ?? 1 } = play
     const { stopStrings = [], generateTimeoutMs = null } = this.#options
     const { maxRolloutTokens = Number.POSITIVE_INFINITY } = this.#options
     const { maxTotalTokens = Number.POSITIVE_INFINITY } = this.#options
-    const { groupId, rolloutId } = sibling
     return runRollout({
+      ...play,
       policy,
-      env: this.#makeTokenEnv(messageEnv, signal),
-      groupId,
-      rolloutId,
-      attempt,
-      seedOf: (turnId) => seedOf(sibling, attempt, turnId),
-      sampling: { maxTokens, temperature, topK, topP, stopStrings, ...sibling.sampling },
+      env: this.#makeTokenEnv(play.env, play.clock, play.signal),
+      sampling: { maxTokens, temperature, topK, topP, stopStrings },
       stopIds: renderer.stopIds,
       maxRolloutTokens,
       maxTotalTokens,
       generateTimeoutMs,
-      clock: this.#clock,
-      pacer: PACER,
-      signal,
-      hasExpired,
     })
   }
 
-  /** Marks rollouts that `onError` leaves unscored. */
-  #judged(rollouts: readonly UnscoredRollout[]): readonly (UnscoredRollout & { isDropped: boolean })[] {
-    const { onError = 'keep' } = this.#options
-    const numViable = rollouts.filter(({ status }) => !isError(status)).length
-    const isLost = typeof onError === 'object' && numViable < onError.minViable
-    return rollouts.map((rollout) => {
-      return { ...rollout, isDropped: isLost || (onError !== 'keep' && isError(rollout.status)) }
-    })
-  }
-
-  async #score(
-    { isDropped, ...rollout }: UnscoredRollout & { readonly isDropped: boolean },
-    sample: Sample,
-    signal: AbortSignal | undefined,
-  ): Promise<Rollout> {
-    try {
-      if (isDropped)
-        return { ...rollout, reward: null, rewardBreakdown: {}, unscored: DROPPED, advantage: null }
-      return { ...rollout, ...(await this.#rubric.score(rollout, sample, signal)), advantage: null }
-    } catch (error) {
-      disposeLedger(rollout)
-      throw error
-    }
-  }
-
-  #makeTokenEnv(messageEnv: MessageEnv, signal: AbortSignal | undefined): TokenEnv {
+  #makeTokenEnv(messageEnv: MessageEnv, clock: Clock, signal: AbortSignal | undefined): TokenEnv {
     const { renderer, maxRolloutTokens, maxTurns, stepTimeoutMs, onTruncation, minCompletionTokens } =
       this.#options
     return new TokenEnv({
       messageEnv,
       renderer,
-      clock: this.#clock,
+      clock,
       ...(maxRolloutTokens !== undefined && { maxRolloutTokens }),
       ...(maxTurns !== undefined && { maxTurns }),
       ...(minCompletionTokens !== undefined && { minCompletionTokens }),
@@ -407,31 +245,4 @@ export class Rollouter<Sample> {
       ...(signal && { signal }),
     })
   }
-}
-
-/** One rollout of a group, before it runs. */
-interface Sibling<Sample> {
-  readonly sample: Sample
-  readonly envs: OpenEnvs
-  readonly groupId: number
-  readonly rolloutId: number
-  readonly groupRng: Rng
-  readonly sampling: Partial<SamplingOptions>
-  readonly signal: AbortSignal | undefined
-}
-
-function seedOf({ groupRng, rolloutId }: Sibling<unknown>, attempt: number, turnId: number): number {
-  const path = [rolloutId, turnId]
-  if (attempt === 0) return groupRng.belowAt(path, Number.MAX_SAFE_INTEGER)
-  return retrySeed(groupRng, attempt, path)
-}
-
-/** Returns the seed of a later attempt, which has its own stream. */
-function retrySeed(groupRng: Rng, attempt: number, path: readonly number[]): number {
-  using stream = groupRng.stream(`attempt ${attempt}`)
-  return stream.belowAt(path, Number.MAX_SAFE_INTEGER)
-}
-
-function disposeLedger({ ledger }: Pick<Rollout, 'ledger'>): void {
-  ledger[Symbol.dispose]()
 }

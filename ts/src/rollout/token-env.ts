@@ -26,7 +26,7 @@ import {
 import type { Completion } from '../policy/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 import { PromptStore } from './prompt-store.js'
-import type { RolloutCause, RolloutStage } from './rollout.js'
+import { causeOf, type RolloutCause, type RolloutStage } from './rollout.js'
 
 /** Limits of a rollout; see {@link TokenEnv}. */
 export interface TokenEnvLimits {
@@ -323,7 +323,7 @@ function attempt<T>(stage: RolloutStage, body: () => T): Attempt<T> {
   }
 }
 
-type Answer<T> = { readonly ok: true; readonly value: T } | (Failure & { readonly ok: false })
+export type Answer<T> = { readonly ok: true; readonly value: T } | (Failure & { readonly ok: false })
 
 interface Failure {
   readonly status: RolloutStatus
@@ -331,7 +331,7 @@ interface Failure {
 }
 
 /** Returns the checked answer of an environment, or the status of its failure. */
-function checkAnswer<Raw, T>(
+export function checkAnswer<Raw, T>(
   stage: RolloutStage,
   result: DeadlineResult<Raw>,
   check: (raw: Raw) => T,
@@ -344,13 +344,7 @@ function checkAnswer<Raw, T>(
     }
     return { ok: false, status: 'error_timeout', cause }
   }
-  if (result.kind === 'thrown') {
-    return {
-      ok: false,
-      status: 'error',
-      cause: { stage, kind: 'user_code', message: messageOf(result.error) },
-    }
-  }
+  if (result.kind === 'thrown') return { ok: false, status: 'error', cause: causeOf(stage, result.error) }
   try {
     return { ok: true, value: check(result.value) }
   } catch (error) {

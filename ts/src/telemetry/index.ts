@@ -14,6 +14,7 @@ export {
   formatDuration,
   ProgressLine,
   type ProgressLineOptions,
+  type ProgressStep,
   type ProgressStream,
 } from './progress-line.js'
 export { REPORT_SAMPLES_MAX, renderReport, writeReport } from './report.js'

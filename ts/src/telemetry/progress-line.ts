@@ -3,7 +3,7 @@
 import { checkKnownKeys } from '../core/index.js'
 import type { Clock } from './clock.js'
 import { systemClock } from './clock.js'
-import type { StepEvent } from './run-event.js'
+import type { Phase, StepEvent } from './run-event.js'
 
 /** Output of a {@link ProgressLine}: `process.stderr`, or a similar stream. */
 export interface ProgressStream {
@@ -25,6 +25,12 @@ export interface FetchEvent {
   readonly totalBytes?: number
   /** True once, at the end. */
   readonly isDone: boolean
+}
+
+/** A step of a run, or an answer of an evaluation. */
+export interface ProgressStep extends Omit<StepEvent, 'phase'> {
+  /** Phase of a run, or `eval`. */
+  readonly phase: Phase | 'eval'
 }
 
 /** Options of {@link ProgressLine}. */
@@ -80,7 +86,7 @@ export class ProgressLine {
   }
 
   /** Takes note of a step or of bytes and shows them if it is time. */
-  update(event: StepEvent | FetchEvent): void {
+  update(event: ProgressStep | FetchEvent): void {
     const nowMs = this.#clock.nowMs()
     if (event.event === 'fetch') this.#measureFetch(event, nowMs)
     else this.#measurePace(event.phase, nowMs)
@@ -138,7 +144,7 @@ export class ProgressLine {
     return parts.join(' | ')
   }
 
-  #format({ phase, step, numSteps, metrics }: StepEvent): string {
+  #format({ phase, step, numSteps, metrics }: ProgressStep): string {
     const parts = [`${phase} ${step}/${numSteps}`]
     for (const [key, label, digits] of SHOWN_METRICS) {
       const value = metrics[key]
@@ -165,6 +171,8 @@ const CLEAR_LINE = '\r\u001B[2K'
 const SHOWN_METRICS: readonly (readonly [key: string, label: string, digits: number])[] = [
   ['loss', 'loss', 4],
   ['reward', 'reward', 3],
+  ['passRate', 'pass rate', 3],
+  ['numErrors', 'errors', 0],
   ['kl', 'kl', 4],
   ['tokensPerSecond', 'tokens/s', 0],
 ]

@@ -55,7 +55,7 @@ export {
   rewardModel,
 } from './reward-model.js'
 export type { RolloutTrainingOptions, RolloutTrainingStep } from './rollout-training.js'
-export { evaluateRun, runTraining, type TrainHooks } from './run.js'
+export { type EvaluateRunOptions, evaluateRun, runTraining, type TrainHooks } from './run.js'
 export {
   type ConstantScheduleOptions,
   constantSchedule,

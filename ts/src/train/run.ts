@@ -8,11 +8,14 @@
 
 import { join } from 'node:path'
 import { checkKnownKeys, describeBuild, FulmarError } from '../core/index.js'
-import type { Evaluation } from '../rollout/index.js'
+import type { Evaluation, MeasureOptions } from '../rollout/index.js'
+import { MEASURE_KEYS } from '../rollout/rollouter-options.js'
 import type { Clock, RunEvent } from '../telemetry/index.js'
 import { hasCheckpoint, loadCheckpoint, removeCheckpoint } from './checkpoint.js'
 import { checkTrainConfig, type ModelConfig, type TrainConfig, type TrainResult } from './config.js'
-import type { TaskFactory } from './task-factory.js'
+import { modelOfConfig } from './config-model.js'
+import { evaluate } from './evaluate.js'
+import { makeTask, type TaskFactory } from './task-factory.js'
 import { type RunProgress, TrainingRun } from './training-run.js'
 
 /** Callbacks and options of {@link runTraining}. */
@@ -88,8 +91,14 @@ export async function runTraining(given: TrainConfig, hooks: TrainHooks = {}): P
   }
 }
 
+/** Options of {@link evaluateRun}. */
+export interface EvaluateRunOptions extends MeasureOptions {
+  /** As {@link TrainHooks.tasks}. */
+  readonly tasks?: Readonly<Record<string, TaskFactory>>
+}
+
 /**
- * Evaluates the policy of a run folder on held-out problems of its task.
+ * Evaluates the policy of a run folder on held-out problems of its task. A rollout that ends with an error is not scored.
  * @throws {FulmarError} `IO`, `CORRUPT` or `MALFORMED` if the folder holds no finished run; `OUT_OF_RANGE` for a bad number.
  *
  * @example
@@ -101,22 +110,20 @@ export async function runTraining(given: TrainConfig, hooks: TrainHooks = {}): P
  * await assert.rejects(evaluateRun(config, { numProblems: 10 }), { code: 'IO' })
  * ```
  */
-export async function evaluateRun(
-  given: TrainConfig,
-  options: {
-    readonly numProblems: number
-    readonly temperature?: number
-    readonly signal?: AbortSignal
-    /** As {@link TrainHooks.tasks}. */
-    readonly tasks?: Readonly<Record<string, TaskFactory>>
-  },
-): Promise<Evaluation> {
-  checkKnownKeys('options', options, ['numProblems', 'temperature', 'signal', 'tasks'], ['numProblems'])
+export async function evaluateRun(given: TrainConfig, options: EvaluateRunOptions): Promise<Evaluation> {
+  checkKnownKeys('options', options, [...MEASURE_KEYS, 'tasks'], ['numProblems'])
   const { tasks = {}, ...measurement } = options
   const config = checkTrainConfig(given, { tasks })
+  const { maxTokens, topK, topP, stopStrings, maxTurns, maxRolloutTokens } = config.grpo
   const { decoder } = await loadCheckpoint(join(config.runDir, 'policy'))
-  using run = await TrainingRun.create(config, { tasks }, decoder, undefined)
-  return await run.rollouter.evaluate({ temperature: config.eval.temperature, ...measurement })
+  using model = await modelOfConfig(config, decoder)
+  return await evaluate({
+    ...{ model, task: await makeTask(config.task, config.seed, tasks), seed: config.seed, onError: 'drop' },
+    ...{ maxTokens, topK, topP, stopStrings, temperature: config.eval.temperature },
+    ...(maxTurns > 0 && { maxTurns }),
+    ...(maxRolloutTokens > 0 && { maxRolloutTokens }),
+    ...measurement,
+  })
 }
 
 /** Rejects another adapter than the run began with. */

@@ -310,8 +310,8 @@ export class Servers {
     for await (const part of body) {
       // A late part has no reader.
       if (request.signal?.aborted) break
+      if (isGood ? !reader.push(part) : text.length > REFUSAL_LENGTH_MAX) break
       if (!isGood) text += part
-      else if (!reader.push(part)) break
     }
     return { ...told, text }
   }
@@ -433,3 +433,5 @@ function reasonOf(text: string): string {
 }
 
 const REASON_LENGTH_MAX = 500
+/** Number of characters of a refusal after which no more of it is read. */
+const REFUSAL_LENGTH_MAX = 65_536

@@ -25,6 +25,7 @@ export async function fulmar(
       yield* stdin.split('\n').filter(Boolean)
     },
     probe: () => Promise.resolve({ code: 1, stdout: '', stderr: 'Error: no such build\n' }),
+    env: {},
     version: '1.2.3',
     signal: new AbortController().signal,
     ...overrides,

@@ -4,23 +4,38 @@ import { type EvaluationSample, evaluationOf } from '../../src/rollout/evaluatio
 /** Answers to problems: which of them pass. */
 const answers = (...problems: readonly (readonly boolean[])[]): EvaluationSample[] =>
   problems.flatMap((problem, problemIndex) =>
-    problem.map((isSolved) => ({
-      ...{
-        sample: problemIndex,
-        problemIndex,
-        messages: [],
-        rewardBreakdown: {},
-        status: 'completed' as const,
-      },
-      ...{ isSolved, reward: isSolved ? 1 : null },
+    problem.map((isSolved, answerIndex) => ({
+      ...{ sample: problemIndex, problemIndex, answerIndex, messages: [], rewardBreakdown: {}, unscored: {} },
+      ...{ isSolved, reward: Number(isSolved), status: 'completed', cause: null },
+      ...{ numPromptTokens: 3, numCompletionTokens: 2 },
     })),
   )
 
 describe('evaluationOf', () => {
   it('gives the share of answers that pass, and the mean of the rewards that there are', () => {
     const samples = answers([true, false], [false, false])
-    expect(evaluationOf(samples, 2)).toMatchObject({ passRate: 0.25, meanReward: 1, numProblems: 2, samples })
-    expect(evaluationOf(answers([false]), 1).meanReward).toBe(null)
+    expect(evaluationOf(samples, 2)).toMatchObject({ passRate: 0.25, meanReward: 0.25, numProblems: 2, samples })
+    expect(evaluationOf(answers([false]), 1)).toMatchObject({ meanReward: 0, meanRewardInterval: null })
+  })
+
+  it('counts errors and missing scores apart from zeros', () => {
+    const [right, wrong, ...others] = answers([true, false, false, false], [false, false])
+    const unscored = others.map((answer) => ({ ...answer, reward: null }))
+    const failed = unscored.map((answer, index) => (index < 2 ? { ...answer, status: 'error' as const } : answer))
+    const samples = [right, wrong, ...failed].filter((answer) => answer !== undefined)
+    expect(evaluationOf(samples, 2)).toMatchObject({
+      ...{ passRate: 0.5, meanReward: 0.5, passAt: { 1: 0.5, 2: 1 }, numProblems: 2 },
+      ...{ numScored: 2, numErrors: 2, numUnscored: 2 },
+    })
+    expect(evaluationOf(failed, 2)).toMatchObject({
+      ...{ passRate: 0, interval: [0, 1], passAt: {}, meanReward: null, meanRewardInterval: null },
+      ...{ numScored: 0, numErrors: 2, numUnscored: 2 },
+    })
+  })
+
+  it('weighs problems equally, however many of their answers were scored', () => {
+    const samples = answers([true, true, true, true], [false])
+    expect(evaluationOf(samples, 2)).toMatchObject({ passRate: 0.5, meanReward: 0.5, passAt: { 4: 1 } })
   })
 
   it('gives the chance to pass within k answers as counting all choices of k does', () => {
