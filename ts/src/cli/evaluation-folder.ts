@@ -108,7 +108,7 @@ export class EvaluationFolder {
 
 /**
  * Reads the answers of an evaluation.
- * @throws {FulmarError} `IO` if there is none; `CORRUPT` for lines of another form.
+ * @throws {FulmarError} `IO` if it is not there; `CORRUPT` for lines of another form.
  */
 export async function readLines(folder: string): Promise<EvaluationLine[]> {
   const path = join(folder, 'results.jsonl')
@@ -167,7 +167,7 @@ function isLine(line: unknown): line is EvaluationLine {
   )
 }
 
-/** Returns the setup of the evaluation in a folder; `undefined` if there is none. */
+/** Returns the setup of the evaluation in a folder; `undefined` without one. */
 async function readSetup(folder: string): Promise<unknown> {
   const path = join(folder, 'config.json')
   const isThere = await stat(path).catch(() => undefined)

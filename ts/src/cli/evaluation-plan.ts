@@ -33,7 +33,7 @@ export interface EvaluationPlan {
 
 type Json = Readonly<Record<string, unknown>>
 
-/** Problems, and answers to each, of people who give neither: those of `vf-eval`. */
+/** Defaults of problems, answers to each and rollouts at once: those of `vf-eval`. */
 const NUM_PROBLEMS_DEFAULT = 5
 const NUM_ANSWERS_DEFAULT = 3
 const CONCURRENCY_DEFAULT = 32

@@ -5,7 +5,7 @@ import { formatDuration } from '../telemetry/index.js'
 import type { EvaluationSetup } from './evaluation-folder.js'
 import { percent } from './io.js'
 
-/** What `summary.json` and `--json` hold. Intervals are of 95 %, clustered by problem. */
+/** Content of `summary.json` and of `--json`. Intervals are of 95 %, clustered by problem. */
 export interface EvaluationSummary
   extends Pick<EvaluationSetup, 'task' | 'model' | 'isTrainable'>,
     Omit<Evaluation, 'samples' | 'passRate'> {

@@ -4,7 +4,7 @@ import type { Task } from '../env/index.js'
 import { CliError } from './io.js'
 
 /** Most problems that are drawn to find the end of a task. */
-const HELD_OUT_MAX = 131_072
+const HELD_OUT_MAX = 32_768
 
 /**
  * Returns the number of problems to ask: `wanted`, or fewer if the task repeats its problems earlier, as each should
@@ -33,7 +33,7 @@ export function numHeldOut(task: Task<unknown>, wanted: number): number {
   throw new CliError('OUT_OF_RANGE', detail)
 }
 
-/** Returns the shortest period of which the list holds two; `undefined` if there is none. */
+/** Returns the shortest period of which the list holds two; `undefined` without one. */
 function periodOf(problems: readonly string[]): number | undefined {
   for (let period = 1; 2 * period <= problems.length; period++) {
     if (problems[period] !== problems[0]) continue

@@ -72,7 +72,7 @@ export function compareEvaluations(before: Evaluation, after: Evaluation): Evalu
   return {
     numProblems: pairs.length,
     meanReward: meanReward.difference,
-    passRate: passRate.difference,
+    passRate: { ...passRate.difference, interval: withinShares(passRate.difference.interval) },
     numBetter: numChanged(1),
     numWorse: numChanged(-1),
   }
@@ -95,6 +95,11 @@ function paired(
     difference: { before, after, difference: mean(changes), interval: meanInterval(changes) },
     changes,
   }
+}
+
+/** A difference of shares is at least -1 and at most 1. */
+function withinShares(interval: Interval | null): Interval | null {
+  return interval && [Math.max(-1, interval[0]), Math.min(1, interval[1])]
 }
 
 function checkSame(

@@ -323,6 +323,7 @@ function attempt<T>(stage: RolloutStage, body: () => T): Attempt<T> {
   }
 }
 
+/** A checked answer of an environment, or its failure. */
 export type Answer<T> = { readonly ok: true; readonly value: T } | (Failure & { readonly ok: false })
 
 interface Failure {

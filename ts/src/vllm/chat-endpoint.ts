@@ -83,7 +83,7 @@ export const CHAT_ANSWER_CHARS_MAX = 16_777_216
  * import { ChatEndpoint } from 'fulmar/policy'
  * import assert from 'node:assert/strict'
  *
- * // A server that repeats what it is told, simulated by a `fetch` function.
+ * // A server that repeats the last message, simulated by a `fetch` function.
  * const client = fetchClient(async (_, { body = '{}' }) => {
  *   const { messages } = JSON.parse(body)
  *   const message = { role: 'assistant', content: messages.at(-1).content }

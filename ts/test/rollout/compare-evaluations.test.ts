@@ -8,7 +8,13 @@ const evaluationWith = (rewards: readonly (readonly (number | null)[])[], name =
   const samples = rewards.flatMap((problem, problemIndex) =>
     problem.map(
       (reward, answerIndex): EvaluationSample => ({
-        ...{ sample: `${name} ${problemIndex}`, problemIndex, answerIndex, messages: [], rewardBreakdown: {} },
+        ...{
+          sample: `${name} ${problemIndex}`,
+          problemIndex,
+          answerIndex,
+          messages: [],
+          rewardBreakdown: {},
+        },
         ...{ unscored: {}, isSolved: reward === 1, reward, status: 'completed', cause: null },
         ...{ numPromptTokens: 0, numCompletionTokens: 0 },
       }),

@@ -14,14 +14,21 @@ const answers = (...problems: readonly (readonly boolean[])[]): EvaluationSample
 describe('evaluationOf', () => {
   it('gives the share of answers that pass, and the mean of the rewards that there are', () => {
     const samples = answers([true, false], [false, false])
-    expect(evaluationOf(samples, 2)).toMatchObject({ passRate: 0.25, meanReward: 0.25, numProblems: 2, samples })
+    expect(evaluationOf(samples, 2)).toMatchObject({
+      passRate: 0.25,
+      meanReward: 0.25,
+      numProblems: 2,
+      samples,
+    })
     expect(evaluationOf(answers([false]), 1)).toMatchObject({ meanReward: 0, meanRewardInterval: null })
   })
 
   it('counts errors and missing scores apart from zeros', () => {
     const [right, wrong, ...others] = answers([true, false, false, false], [false, false])
     const unscored = others.map((answer) => ({ ...answer, reward: null }))
-    const failed = unscored.map((answer, index) => (index < 2 ? { ...answer, status: 'error' as const } : answer))
+    const failed = unscored.map((answer, index) =>
+      index < 2 ? { ...answer, status: 'error' as const } : answer,
+    )
     const samples = [right, wrong, ...failed].filter((answer) => answer !== undefined)
     expect(evaluationOf(samples, 2)).toMatchObject({
       ...{ passRate: 0.5, meanReward: 0.5, passAt: { 1: 0.5, 2: 1 }, numProblems: 2 },

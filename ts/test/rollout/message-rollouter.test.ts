@@ -160,7 +160,10 @@ describe('MessageRollouter', () => {
       return new Promise<never>(() => {})
     })
     const { evaluation } = await evaluated(policy, ['1 a'], { clock, ...options })
-    expect(evaluation.samples[0]).toMatchObject({ status: 'error_timeout', cause: { stage, kind: 'deadline' } })
+    expect(evaluation.samples[0]).toMatchObject({
+      status: 'error_timeout',
+      cause: { stage, kind: 'deadline' },
+    })
     expect(aborts).toBe(1)
   })
 
@@ -171,7 +174,10 @@ describe('MessageRollouter', () => {
       stop.abort()
       return new Promise<never>(() => {})
     })
-    const evaluating = new MessageRollouter({ policy, task }).evaluate({ numProblems: 2, signal: stop.signal })
+    const evaluating = new MessageRollouter({ policy, task }).evaluate({
+      numProblems: 2,
+      signal: stop.signal,
+    })
     await expect(evaluating).rejects.toThrow(failing('ABORTED'))
     expect(open.now).toBe(0)
   })
@@ -193,7 +199,10 @@ describe('MessageRollouter', () => {
     ])
     expect(rest.evaluation).toEqual(whole.evaluation)
     expect((await run(samples)).requests).toHaveLength(0)
-    const rollouter = new MessageRollouter({ policy: scripted(() => says('')).policy, task: counting(['1 a']).task })
+    const rollouter = new MessageRollouter({
+      policy: scripted(() => says('')).policy,
+      task: counting(['1 a']).task,
+    })
     const fewer = await rollouter.evaluate({ numProblems: 1, numAnswers: 1, known: samples })
     expect(fewer.samples).toHaveLength(1)
   })

@@ -44,7 +44,9 @@ describe('meanInterval', () => {
     for (const cluster of answers)
       for (const one of cluster) for (const other of cluster) squares += (one - middle) * (other - middle)
     const half = studentQuantile(3) * (Math.sqrt(squares) / flat.length) * Math.sqrt(4 / 3)
-    const interval = meanInterval(answers.map((cluster) => cluster.reduce((sum, value) => sum + value, 0) / 3))
+    const interval = meanInterval(
+      answers.map((cluster) => cluster.reduce((sum, value) => sum + value, 0) / 3),
+    )
     expect(interval?.[0]).toBeCloseTo(middle - half, 12)
     expect(interval?.[1]).toBeCloseTo(middle + half, 12)
   })

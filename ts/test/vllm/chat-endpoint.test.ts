@@ -1,6 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import { fetchClient } from '../../src/native/http-client.js'
-import { CHAT_ANSWER_CHARS_MAX, ChatEndpoint, type ChatEndpointOptions } from '../../src/vllm/chat-endpoint.js'
+import {
+  CHAT_ANSWER_CHARS_MAX,
+  ChatEndpoint,
+  type ChatEndpointOptions,
+} from '../../src/vllm/chat-endpoint.js'
 import { failing } from '../torchrl/envs/chats.js'
 import { TurningClock } from './turning-clock.js'
 
@@ -115,9 +119,19 @@ describe('ChatEndpoint', () => {
     ['no message', () => Response.json({ choices: [{ finish_reason: 'stop' }] }), 'MALFORMED', /message/],
     ['content of another form', () => completion({ content: 7 }), 'MALFORMED', /content/],
     ['calls of another form', () => completion({ tool_calls: ['now'] }), 'MALFORMED', /a call/],
-    ['an end without a reason', () => completion({ content: '' }, { finish_reason: null }), 'MALFORMED', /finish/],
+    [
+      'an end without a reason',
+      () => completion({ content: '' }, { finish_reason: null }),
+      'MALFORMED',
+      /finish/,
+    ],
     ['a wrong key', () => new Response('no', { status: 401 }), 'FORBIDDEN', /401 no/],
-    ['an unknown model', () => Response.json({ error: { message: 'who?' } }, { status: 404 }), 'UNKNOWN_NAME', /who/],
+    [
+      'an unknown model',
+      () => Response.json({ error: { message: 'who?' } }, { status: 404 }),
+      'UNKNOWN_NAME',
+      /who/,
+    ],
     ['a refused field', () => new Response('field', { status: 400 }), 'INCOMPATIBLE', /400 field/],
   ] as const)('ends %s in a typed error', async (_, answer, code, message) => {
     const { endpoint } = endpointOver(answer, { maxAttempts: 2 })
@@ -144,7 +158,10 @@ describe('ChatEndpoint', () => {
   })
 
   it('ends a slow answer at its deadline, and all requests by their signal', async () => {
-    const { endpoint } = endpointOver(() => new Promise<never>(() => {}), { attemptTimeoutMs: 20, maxAttempts: 2 })
+    const { endpoint } = endpointOver(() => new Promise<never>(() => {}), {
+      attemptTimeoutMs: 20,
+      maxAttempts: 2,
+    })
     await expect(endpoint.reply(REQUEST)).rejects.toThrow(failing('TIMEOUT', /20 ms/))
     const stop = new AbortController()
     const { endpoint: other } = endpointOver(() => {
@@ -157,7 +174,10 @@ describe('ChatEndpoint', () => {
   })
 
   it('refuses other addresses, unknown options, and fields that each request sets', () => {
-    const make = (options: object, url = 'http://localhost:1') => () => new ChatEndpoint(url, { model: 'a', ...options })
+    const make =
+      (options: object, url = 'http://localhost:1') =>
+      () =>
+        new ChatEndpoint(url, { model: 'a', ...options })
     expect(make({}, 'localhost:1')).toThrow(failing('MALFORMED', /localhost:1/))
     expect(make({}, 'ftp://a')).toThrow(failing('MALFORMED', /http/))
     expect(make({ modle: 'b' })).toThrow(failing('UNKNOWN_NAME', /model/))
