@@ -65,8 +65,11 @@ impl<'a> Floats<'a> {
         }
     }
 
-    /// Writes the numbers to `out`, which has the same length.
-    pub(crate) fn copy_to(self, out: &mut [f32]) {
+    /// Writes the numbers to `out` in single precision.
+    ///
+    /// # Panics
+    /// If `out` has another length.
+    pub fn copy_to(self, out: &mut [f32]) {
         match self {
             Self::F32(values) => out.copy_from_slice(values),
             Self::Bf16(values) => bf16_to_f32(values, out),

@@ -17,7 +17,7 @@ use crate::config::DecoderConfig;
 use crate::folder::ExtraFiles;
 use crate::head::Head;
 use crate::layer::{Layer, LayerActivations, Workspace};
-use crate::lora::Lora;
+use crate::lora::{Lora, MergedLora};
 use crate::packing::{Packed, Read, Target, TokenBatch};
 use crate::parameters::{self, Layout, Parameter, ScalarRanges};
 use crate::weights::{Weights, WeightsMut};
@@ -180,11 +180,14 @@ impl Decoder {
     /// Returns the number of trained weights.
     #[must_use]
     pub fn num_trainable(&self) -> usize {
-        self.lora.as_ref().map_or(self.layout.len, |lora| lora.weights.len())
+        self.lora.as_ref().map_or(self.layout.len, |lora| lora.weights().len())
     }
 
-    /// Drops gradients and activations when the trained weights change.
+    /// Drops gradients, activations and merged weights when the trained weights become others.
     fn forget_training(&mut self) {
+        if let Some(lora) = &mut self.lora {
+            lora.forget_merged();
+        }
         self.gradients = Memory::default();
         self.activations.ready = None;
     }
@@ -198,8 +201,22 @@ impl Decoder {
 
     /// Packs the weights for passes over few rows, if they are not. The same bits, for their memory once
     /// more.
-    pub(crate) fn pack(&self) {
-        self.weights.pack(&self.layout);
+    ///
+    /// # Errors
+    /// The errors of [`Decoder::merged_lora`].
+    pub(crate) fn pack(&self) -> Result<()> {
+        let adapts = |start| self.lora.as_ref().is_some_and(|lora| lora.adapts(&self.layout, start));
+        self.weights.pack(&self.layout, |start| !adapts(start))?;
+        self.merged_lora()?;
+        Ok(())
+    }
+
+    /// Returns the adapter merged into the present weights, if there is one.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if there is no memory for the merged weights.
+    pub(crate) fn merged_lora(&self) -> Result<Option<MergedLora<'_>>> {
+        self.lora.as_ref().map(|lora| lora.merged(&self.layout, self.stored())).transpose()
     }
 
     /// Counts a change of the weights.
@@ -211,7 +228,7 @@ impl Decoder {
     pub(crate) fn trainable_and_gradients(&mut self) -> (WeightsMut<'_>, &[f32]) {
         self.version += 1;
         let trained = match &mut self.lora {
-            Some(lora) => WeightsMut::F32(&mut lora.weights),
+            Some(lora) => WeightsMut::F32(lora.weights_mut()),
             None => self.weights.view_mut(),
         };
         (trained, &self.gradients)
@@ -219,7 +236,7 @@ impl Decoder {
 
     /// Returns the trained weights in their dtype.
     pub(crate) fn trained(&self) -> Floats<'_> {
-        self.lora.as_ref().map_or_else(|| self.stored(), |lora| Floats::F32(&lora.weights))
+        self.lora.as_ref().map_or_else(|| self.stored(), |lora| Floats::F32(lora.weights()))
     }
 
     pub(crate) const fn layout(&self) -> &Layout {
@@ -343,7 +360,7 @@ impl Decoder {
         activations.packed = Packed::new(batch, Read::Own);
         activations.num_tokens = batch.ids.len();
         let outputs = together(|| {
-            self.run_layers(activations, policy);
+            self.run_layers(activations, policy)?;
             self.head().forward_scalar(
                 scalar,
                 &activations.x,
@@ -383,7 +400,7 @@ impl Decoder {
         activations.packed = Packed::new(batch, Read::Before);
         activations.num_tokens = batch.ids.len();
         together(|| {
-            self.run_layers(activations, policy);
+            self.run_layers(activations, policy)?;
             self.head().forward(&activations.x, &activations.packed.targets, &mut activations.head, visit)
         })?;
         let (mut log_prob, mut entropy) = (vec![0.0; batch.ids.len()], vec![0.0; batch.ids.len()]);
@@ -399,9 +416,10 @@ impl Decoder {
         Ok(Scores { log_prob, entropy })
     }
 
-    fn run_layers(&self, activations: &mut Activations, policy: CheckpointPolicy) {
+    fn run_layers(&self, activations: &mut Activations, policy: CheckpointPolicy) -> Result<()> {
+        let lora = if activations.without_adapter { None } else { self.merged_lora()? };
         activations.resize(policy, self.layout.layers.len());
-        let Activations { packed, layers, inputs, x, rope, workspace, without_adapter, .. } = activations;
+        let Activations { packed, layers, inputs, x, rope, workspace, .. } = activations;
         workspace.resize(&self.config, packed.ids.len(), self.compute);
         let rope = rope.get_or_insert_with(|| self.config.rope());
         rope.extend_to(packed.positions.iter().max().map_or(0, |last| *last as usize + 1));
@@ -414,11 +432,11 @@ impl Decoder {
                 self.compute.copy(x, input);
             }
             let activations = &mut layers[if policy == CheckpointPolicy::All { index } else { 0 }];
-            let mut layer = self.layer(index);
-            layer.lora = layer.lora.filter(|_| !*without_adapter);
+            let layer = self.layer(index, lora);
             self.attend(layer, (activations, workspace), x, packed, rope);
             layer.finish(activations, workspace, x);
         }
+        Ok(())
     }
 
     /// Runs the first half of a layer, up to the output of attention.
@@ -437,13 +455,13 @@ impl Decoder {
         self.compute.attention(self.config.attention(), q, k, v, &packed.spans, out, log_sum);
     }
 
-    pub(crate) fn layer(&self, index: usize) -> Layer<'_> {
+    pub(crate) fn layer<'a>(&'a self, index: usize, lora: Option<MergedLora<'a>>) -> Layer<'a> {
         Layer {
             config: &self.config,
             ranges: &self.layout.layers[index],
             weights: self.stored(),
             panels: self.weights.panels(),
-            lora: self.lora.as_ref().map(|lora| lora.layer(index)),
+            lora: lora.map(|lora| lora.layer(index)),
             compute: self.compute,
         }
     }

@@ -140,14 +140,15 @@ impl Engine {
     ///
     /// # Errors
     /// `ShapeMismatch` if the shape of `decoder` differs from the engine's; `Incompatible` if it has no
-    /// output head; `Unavailable` for a missing device. Non-finite logits end only their own request.
+    /// output head; `Unavailable` for a missing device; `OutOfMemory` if there is no memory for an adapter
+    /// merged into the weights. Non-finite logits end only their own request.
     pub fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<usize> {
         if *decoder.config() != self.config {
             let detail = "decoder must have the shape of the decoder that the engine was made for";
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
         decoder.head().check()?;
-        decoder.pack();
+        decoder.pack()?;
         let parts = &mut self.parts;
         together(|| for_each_part(parts, |part| part.steps(decoder, count)))
             .into_iter()

@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, MatRef, Memory, RopeTable};
+use fulmar_compute::{Compute, Floats, MatRef, Memory, Panels, RopeTable};
 
 use crate::config::DecoderConfig;
 use crate::lora::LayerLora;
@@ -112,21 +112,19 @@ impl Layer<'_> {
         self.weights.slice(range.clone()).to_f32()
     }
 
-    /// Returns the weight of a projection, `[outputs, inputs]`.
+    /// Returns the frozen or trained weight of a projection, `[outputs, inputs]`, without its adapter.
     fn weight(&self, linear: &Linear) -> MatRef<'_> {
-        let weight = MatRef::of(self.weights.slice(linear.weight.clone()), linear.outputs, linear.inputs);
-        let panels = self.panels.and_then(|panels| panels.get(&linear.weight.start));
-        panels.map_or(weight, |panels| weight.packed(panels))
+        MatRef::of(self.weights.slice(linear.weight.clone()), linear.outputs, linear.inputs)
     }
 
-    /// Computes `out = input * weight^T`, plus the adapter's term.
+    /// Computes `out = input * weight^T`, with the weight that the adapter is merged into, if there is one.
     fn project(&self, linear: &Linear, input: &[f32], out: &mut [f32], add: bool) {
         let rows = input.len() / linear.inputs;
-        let weight = self.weight(linear).transposed();
+        let start = &linear.weight.start;
+        let merged = self.lora.and_then(|lora| lora.merged(linear));
+        let packed = merged.or_else(|| self.panels.and_then(|panels| panels.get(start)));
+        let weight = packed.map_or_else(|| self.weight(linear).transposed(), Panels::transposed);
         self.compute.matmul(out, MatRef::new(input, rows, linear.inputs), weight, add);
-        if let Some(lora) = self.lora {
-            lora.forward(linear, input, out);
-        }
     }
 
     /// Fills `q`, `k` and `v` (rotated) from `x`.

@@ -1,15 +1,20 @@
-//! Low-rank adapters (Hu et al., <https://arxiv.org/abs/2106.09685>). A frozen projection `x W^T` gets the
-//! trained term `s (x A^T) B^T` with A `[r, in]`, B `[out, r]` and `s = alpha / r`, or `alpha / sqrt(r)` for
+//! Low-rank adapters (Hu et al., <https://arxiv.org/abs/2106.09685>). A frozen projection `x W^T` becomes
+//! `x (W + s B A)^T` with trained A `[r, in]`, B `[out, r]` and `s = alpha / r`, or `alpha / sqrt(r)` for
 //! rank-stabilised ones (<https://arxiv.org/abs/2312.03732>). Files are in PEFT's format.
+//!
+//! The sum is computed once for each version of the adapter, in single precision, and packed. Trainer and
+//! sampler both multiply with it, so an adapter costs them nothing, and [`Lora::merge`] changes no log-prob
+//! of a model in single precision. The backward pass goes through A and B.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use fulmar_compute::{Floats, MatRef, Memory};
-use fulmar_core::{Result, Rng};
+use fulmar_compute::{Compute, Floats, MatRef, Memory};
+use fulmar_core::{Error, ErrorKind, Result, Rng};
 use fulmar_tensor::safetensors;
 
-use crate::parameters::{self, Layout, Parameter, ScalarRanges};
+use crate::panels::{PanelCache, PanelsByStart};
+use crate::parameters::{self, Layout, Linear, Parameter, ScalarRanges};
 use crate::weights::Weights;
 
 mod config;
@@ -32,9 +37,10 @@ struct Pair {
 pub(crate) struct Lora {
     pub config: LoraConfig,
     pub parameters: Vec<Parameter>,
-    pub weights: Memory<f32>,
+    weights: Memory<f32>,
     /// By layer, then by projection.
     pairs: Vec<BTreeMap<&'static str, Pair>>,
+    merged: PanelCache,
     /// The scalar head that is trained with the adapter, in `weights`; the model's own is unchanged.
     pub scalar: Option<ScalarRanges>,
 }
@@ -94,7 +100,8 @@ impl Lora {
         let scalar = layout.scalar.as_ref().and_then(|ScalarRanges { weight, bias }| {
             Some(ScalarRanges { weight: copy(weight)?, bias: bias.as_ref().and_then(&mut copy) })
         });
-        Ok(Self { config, parameters, weights: vec![0.0; len].into(), pairs, scalar })
+        let (weights, merged) = (vec![0.0; len].into(), PanelCache::default());
+        Ok(Self { config, parameters, weights, pairs, merged, scalar })
     }
 
     /// Returns the ranges of the tensors of the scalar head, here and in the model.
@@ -122,15 +129,71 @@ impl Lora {
         parameters::write(&self.parameters, Floats::F32(&self.weights))
     }
 
-    /// Returns the projections of one layer.
-    pub(crate) fn layer(&self, index: usize) -> LayerLora<'_> {
-        LayerLora {
-            pairs: &self.pairs[index],
-            weights: &self.weights,
-            scaling: self.config.scaling(),
-            rank: self.config.r,
-            compute: self.weights.compute(),
-        }
+    pub(crate) fn weights(&self) -> &[f32] {
+        &self.weights
+    }
+
+    /// Returns the weights for a change of them.
+    pub(crate) fn weights_mut(&mut self) -> &mut [f32] {
+        self.forget_merged();
+        &mut self.weights
+    }
+
+    /// Drops the merged weights when the weights of the adapter or of the model change.
+    pub(crate) fn forget_merged(&mut self) {
+        self.merged.forget();
+    }
+
+    /// Copies the weights to the device of `compute`.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if there is no memory for them.
+    pub(crate) fn copy_to(&mut self, compute: Compute) -> Result<()> {
+        self.weights = compute.hold(self.weights.to_vec())?;
+        self.forget_merged();
+        Ok(())
+    }
+
+    /// Returns the adapter merged into `weights`, by the first call for a version of both.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if there is no memory for the sums.
+    pub(crate) fn merged(&self, layout: &Layout, weights: Floats<'_>) -> Result<MergedLora<'_>> {
+        let panels = self.merged.get_or_pack(|packed| {
+            let mut sum = Vec::new();
+            for (linear, pair) in self.adapted(layout) {
+                sum.resize(linear.weight.len(), 0.0);
+                weights.slice(linear.weight.clone()).copy_to(&mut sum);
+                self.add_product(linear, pair, &mut sum);
+                let panels = packed.entry(linear.weight.start).or_default();
+                panels
+                    .pack(Floats::F32(&sum), linear.outputs, linear.inputs)
+                    .map_err(|_| too_large(linear))?;
+            }
+            Ok(())
+        })?;
+        Ok(MergedLora { lora: self, panels })
+    }
+
+    /// Returns whether the adapter changes the projection whose weight begins at `start`.
+    pub(crate) fn adapts(&self, layout: &Layout, start: usize) -> bool {
+        self.adapted(layout).any(|(linear, _)| linear.weight.start == start)
+    }
+
+    /// Returns the projections with an adapter.
+    fn adapted<'a>(&'a self, layout: &'a Layout) -> impl Iterator<Item = (&'a Linear, &'a Pair)> {
+        layout.layers.iter().zip(&self.pairs).flat_map(|(layer, pairs)| {
+            layer.linears().into_iter().filter_map(|linear| Some((linear, pairs.get(linear.name)?)))
+        })
+    }
+
+    /// Adds `s B A` to the weight of a projection.
+    fn add_product(&self, linear: &Linear, pair: &Pair, weight: &mut [f32]) {
+        let compute = self.weights.compute();
+        let mut scaled = self.weights[pair.b.clone()].to_vec();
+        compute.scale(&mut scaled, self.config.scaling());
+        let a = MatRef::new(&self.weights[pair.a.clone()], self.config.r, linear.inputs);
+        compute.matmul(weight, MatRef::new(&scaled, linear.outputs, self.config.r), a, true);
     }
 
     /// Adds `s B A` to each adapted projection of `weights`, and copies the scalar head into its place.
@@ -139,19 +202,40 @@ impl Lora {
             weights
                 .change(theirs, self.weights.compute(), |theirs| theirs.copy_from_slice(&self.weights[ours]));
         }
-        for (index, layer) in layout.layers.iter().enumerate() {
-            let lora = self.layer(index);
-            for linear in layer.linears() {
-                let Some(Pair { a, b }) = lora.pairs.get(linear.name) else { continue };
-                let scaled = lora.scaled(&self.weights[b.clone()]);
-                let a = MatRef::new(&self.weights[a.clone()], lora.rank, linear.inputs);
-                let b = MatRef::new(&scaled, linear.outputs, lora.rank);
-                weights.change(linear.weight.clone(), lora.compute, |weight| {
-                    lora.compute.matmul(weight, b, a, true);
-                });
-            }
+        for (linear, pair) in self.adapted(layout) {
+            let compute = self.weights.compute();
+            weights.change(linear.weight.clone(), compute, |weight| self.add_product(linear, pair, weight));
         }
     }
+}
+
+/// An adapter with the panels of the projections that it is merged into.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MergedLora<'a> {
+    lora: &'a Lora,
+    panels: &'a PanelsByStart,
+}
+
+impl<'a> MergedLora<'a> {
+    /// Returns the projections of one layer.
+    pub(crate) fn layer(self, index: usize) -> LayerLora<'a> {
+        LayerLora {
+            pairs: &self.lora.pairs[index],
+            weights: &self.lora.weights,
+            panels: self.panels,
+            scaling: self.lora.config.scaling(),
+            rank: self.lora.config.r,
+            compute: self.lora.weights.compute(),
+        }
+    }
+}
+
+fn too_large(linear: &Linear) -> Error {
+    let Linear { name, outputs, inputs, .. } = linear;
+    let detail = format!(
+        "out of memory: it cannot hold {outputs} x {inputs} weights of {name} merged with its adapter"
+    );
+    Error::new(ErrorKind::OutOfMemory, detail)
 }
 
 const PREFIX: &str = "base_model.model.";
@@ -306,9 +390,13 @@ mod tests {
     fn a_fresh_adapter_adds_nothing() {
         let lora =
             Lora::new(LoraConfig { r: 2, ..LoraConfig::default() }, &layout(), Floats::F32(&[]), 7).unwrap();
-        let (input, mut out) = ([1.0; 8], [0.5; 8]);
-        lora.layer(1).forward(&layout().layers[1].q, &input, &mut out);
-        assert_eq!(out, [0.5; 8]);
+        let (layout, base) = (layout(), vec![0.5; layout().len]);
+        let merged = lora.merged(&layout, Floats::F32(&base)).unwrap();
+        let panels = merged.layer(1).merged(&layout.layers[1].q).unwrap();
+        let (input, mut out) = ([1.0; 8], [0.0; 8]);
+        Compute::Cpu.matmul(&mut out, MatRef::new(&input, 1, 8), panels.transposed(), false);
+        assert_eq!(out, [4.0; 8]);
+        assert!(merged.layer(1).merged(&layout.layers[1].k).is_none(), "only q and v have an adapter");
         assert!(lora.weights.iter().any(|weight| *weight != 0.0), "or B could not learn");
     }
 }

@@ -1,17 +1,19 @@
-//! Packed copies of a decoder's projections and vocabulary head, made once for each version of the weights.
+//! Packed copies of weights `[outputs, inputs]`, made once for each version of the weights.
 //!
 //! A pass over many rows packs what it multiplies as it goes. A step of decoding has few rows, so an engine
-//! packs all weights before: the same bits, at the speed of memory.
+//! packs all weights before: the same bits, at the speed of memory. Projections with an adapter exist only as
+//! panels: of the sum of both.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use fulmar_compute::{Floats, Panels};
+use fulmar_compute::Panels;
+use fulmar_core::Result;
 
 use crate::parameters::{LayerRanges, Layout};
 
-/// The panels of weights `[outputs, inputs]`, by where these begin in the buffer of all weights.
+/// The panels of weights, by where these begin in the buffer of all weights.
 pub(crate) type PanelsByStart = BTreeMap<usize, Panels>;
 
 /// Panels of the present weights, once they were asked for.
@@ -28,18 +30,22 @@ impl PanelCache {
         self.ready.get()
     }
 
-    /// Packs `weights`, if they are not. Those for which there is no memory are packed in each pass.
-    pub(crate) fn pack(&self, layout: &Layout, weights: Floats<'_>) {
-        self.ready.get_or_init(|| {
-            let mut packed = std::mem::take(&mut *self.stale.lock().unwrap_or_else(PoisonError::into_inner));
-            for (range, inputs) in layout.matrices() {
-                let panels = packed.entry(range.start).or_default();
-                if panels.pack(weights.slice(range.clone()), range.len() / inputs, inputs).is_err() {
-                    packed.remove(&range.start);
-                }
-            }
-            packed
-        });
+    /// Returns the panels. If nothing is packed, calls `pack` with panels of earlier weights to pack anew.
+    ///
+    /// # Errors
+    /// The errors of `pack`.
+    pub(crate) fn get_or_pack(
+        &self,
+        pack: impl FnOnce(&mut PanelsByStart) -> Result<()>,
+    ) -> Result<&PanelsByStart> {
+        if let Some(packed) = self.ready.get() {
+            return Ok(packed);
+        }
+        // No lock is held while threads share the work: one of them may come here too.
+        let mut packed = std::mem::take(&mut *self.stale.lock().unwrap_or_else(PoisonError::into_inner));
+        pack(&mut packed)?;
+        // If another call was faster, its panels are the same.
+        Ok(self.ready.get_or_init(|| packed))
     }
 
     /// Drops the panels when the weights change.
@@ -59,7 +65,7 @@ impl Clone for PanelCache {
 
 impl Layout {
     /// Returns the range and the inputs of each weight that is multiplied.
-    fn matrices(&self) -> impl Iterator<Item = (&Range<usize>, usize)> {
+    pub(crate) fn matrices(&self) -> impl Iterator<Item = (&Range<usize>, usize)> {
         let linears = self.layers.iter().flat_map(LayerRanges::linears);
         let head = self.head.iter().map(|head| (head, self.final_norm.len()));
         linears.map(|linear| (&linear.weight, linear.inputs)).chain(head)

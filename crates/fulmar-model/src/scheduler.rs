@@ -192,7 +192,7 @@ impl Scheduler {
         self.see_weights(decoder.version());
         self.pool.move_to(decoder.compute());
         let rows = self.schedule();
-        let x = self.run_layers(decoder, &rows);
+        let x = self.run_layers(decoder, &rows)?;
         decoder.compute().check()?;
         for &(index, count) in &rows.counts {
             self.running[index].computed += count;
@@ -390,7 +390,8 @@ impl Scheduler {
     }
 
     /// Returns the residual stream after the last layer; fills the rows' places in the cache.
-    fn run_layers(&mut self, decoder: &Decoder, rows: &Rows) -> Memory<f32> {
+    fn run_layers(&mut self, decoder: &Decoder, rows: &Rows) -> Result<Memory<f32>> {
+        let lora = decoder.merged_lora()?;
         let config = decoder.config();
         let hidden = config.hidden_size;
         self.rope.extend_to(rows.positions.iter().max().map_or(0, |last| *last as usize + 1));
@@ -403,7 +404,7 @@ impl Scheduler {
         workspace.resize(config, rows.ids.len(), compute);
         for index in 0..config.num_hidden_layers {
             compute.copy(&x, &mut activations.x);
-            let layer = decoder.layer(index);
+            let layer = decoder.layer(index, lora);
             layer.project_heads(activations, workspace, (&self.rope, &rows.positions));
             self.pool.write(index, &rows.cache_rows, [&activations.k, &activations.v]);
             let (keys, values) = self.pool.layer(index);
@@ -411,7 +412,7 @@ impl Scheduler {
             compute.attention(config.attention(), q, keys, values, &rows.spans, out, log_sum);
             layer.finish(activations, workspace, &mut x);
         }
-        x
+        Ok(x)
     }
 }
 

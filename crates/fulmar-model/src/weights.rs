@@ -49,9 +49,25 @@ impl Weights {
         self.panels.get()
     }
 
-    /// Packs the weights, if they are not. Takes their memory once more.
-    pub(crate) fn pack(&self, layout: &Layout) {
-        self.panels.pack(layout, self.view());
+    /// Packs the weights that begin where `is_read` says, if none is packed. Takes their memory once more; a
+    /// weight for which there is none is packed in each pass.
+    pub(crate) fn pack(&self, layout: &Layout, is_read: impl Fn(usize) -> bool) -> Result<()> {
+        let pack = |packed: &mut PanelsByStart| {
+            packed.retain(|start, _| is_read(*start));
+            for (range, inputs) in layout.matrices().filter(|(range, _)| is_read(range.start)) {
+                let panels = packed.entry(range.start).or_default();
+                if panels.pack(self.view().slice(range.clone()), range.len() / inputs, inputs).is_err() {
+                    packed.remove(&range.start);
+                }
+            }
+            Ok(())
+        };
+        self.panels.get_or_pack(pack).map(|_| ())
+    }
+
+    /// Drops the panels, for others than those that were packed.
+    pub(crate) fn unpack(&mut self) {
+        self.panels.forget();
     }
 
     pub(crate) const fn dtype(&self) -> Dtype {

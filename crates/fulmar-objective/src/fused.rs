@@ -313,8 +313,8 @@ impl LinearHead<'_> {
     ) -> Result<()> {
         let vocab = self.check(hidden)?;
         let (chunk, num_rows) = ((floats_max / vocab).max(1), hidden.len() / self.width);
-        let weight = MatRef::of(self.weight, vocab, self.width);
-        let weight = self.panels.map_or(weight, |panels| weight.packed(panels)).transposed();
+        let unpacked = MatRef::of(self.weight, vocab, self.width).transposed();
+        let weight = self.panels.map_or(unpacked, Panels::transposed);
         let bias = self.bias.map(Floats::to_f32);
         let mut logits = vec![0.0; chunk.min(num_rows) * vocab];
         for (start, hidden) in (0..).step_by(chunk).zip(hidden.chunks(chunk * self.width)) {

@@ -82,11 +82,9 @@ impl<'a> Product<'a> {
     /// If `out` has another shape.
     pub(super) fn of(out: &'a mut [f32], left: MatRef<'a>, right: MatRef<'a>, accumulate: bool) -> Self {
         assert_eq!(out.len(), left.rows * right.cols, "out must hold left.rows x right.cols floats");
-        let is_of = |panels: &&Panels| panels.shape() == [right.cols, right.rows];
-        let panels = right.panels.filter(|_| right.row_stride == 1).filter(is_of);
         // SAFETY: a slice is not at address 0.
         let first = unsafe { NonNull::new_unchecked(out.as_mut_ptr()) };
-        Self { out: Place { first, stride: right.cols }, accumulate, left, right, panels }
+        Self { out: Place { first, stride: right.cols }, accumulate, left, right, panels: right.panels }
     }
 
     /// Computes the product.

@@ -4,6 +4,7 @@ use std::collections::TryReserveError;
 
 use half::bf16;
 
+use super::MatRef;
 use super::tile::{PANEL, Pair, Stored};
 use super::transpose::transpose;
 use crate::floats::{Floats, bf16_to_f32};
@@ -24,10 +25,10 @@ pub(super) fn resize(lines: &mut Vec<Line>, floats: usize) {
 
 const ZEROS: Line = Line([0.0; LINE]);
 
-/// A weight `[outputs, inputs]` in panels of 32 outputs, `[panel][input][32]`, for [`MatRef::packed`]. The last panel
+/// A weight `[outputs, inputs]` in panels of 32 outputs, `[panel][input][32]`, for products `x w^T`. The last panel
 /// is filled up with zeros. bfloat16 stays bfloat16: a word holds outputs j and j + 16 of its panel.
 ///
-/// Takes the memory of the weight once more, and one pass over it to pack.
+/// Takes as much memory as the weight, and one pass over it to pack.
 ///
 /// # Examples
 /// ```
@@ -35,13 +36,10 @@ const ZEROS: Line = Line([0.0; LINE]);
 /// let weight = [1.0, 2.0, 3.0, 4.0]; // two outputs of two inputs
 /// let panels = Panels::of(weight.as_slice().into(), 2, 2)?;
 /// let mut out = [0.0; 2];
-/// let right = MatRef::new(&weight, 2, 2).packed(&panels).transposed();
-/// matmul(&mut out, MatRef::new(&[1.0, 10.0], 1, 2), right, false);
+/// matmul(&mut out, MatRef::new(&[1.0, 10.0], 1, 2), panels.transposed(), false);
 /// assert_eq!((out, panels.shape()), ([21.0, 43.0], [2, 2]));
 /// # Ok::<(), std::collections::TryReserveError>(())
 /// ```
-///
-/// [`MatRef::packed`]: crate::MatRef::packed
 #[derive(Debug, Clone, Default)]
 pub struct Panels {
     lines: Vec<Line>,
@@ -68,6 +66,12 @@ impl Panels {
     #[must_use]
     pub const fn shape(&self) -> [usize; 2] {
         [self.outputs, self.inputs]
+    }
+
+    /// Returns the weight transposed, `[inputs, outputs]`: the right operand of a product `x w^T`.
+    #[must_use]
+    pub const fn transposed(&self) -> MatRef<'_> {
+        MatRef::of_panels(self)
     }
 
     /// Packs another weight in the same memory.

@@ -115,8 +115,9 @@ impl Decoder {
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         let mut lora = make(&self.layout, self.weights.view())?;
-        lora.weights = self.compute.hold(lora.weights)?;
+        lora.copy_to(self.compute)?;
         self.lora = Some(lora);
+        self.weights.unpack();
         self.forget_training();
         Ok(())
     }

@@ -75,7 +75,7 @@ impl Decoder {
         };
         let went = together(|| {
             head(self, &mut activations, &mut sink)?;
-            self.run_backward(&mut activations, &mut sink);
+            self.run_backward(&mut activations, &mut sink)?;
             self.compute.check()
         });
         activations.ready = None;
@@ -99,12 +99,13 @@ impl Decoder {
 
     /// Runs the backward pass from the gradient of the residual stream in `activations.x` down to the
     /// embedding.
-    fn run_backward(&self, activations: &mut Activations, gradients: &mut Gradients<'_>) {
+    fn run_backward(&self, activations: &mut Activations, gradients: &mut Gradients<'_>) -> Result<()> {
+        let lora = self.merged_lora()?;
         let Activations { packed, layers, inputs, x: d_x, rope, workspace, scratch, .. } = activations;
-        let Some(rope) = rope else { return };
+        let Some(rope) = rope else { return Ok(()) };
         scratch.resize(&self.config, packed.ids.len(), self.compute);
         for index in (0..self.layout.layers.len()).rev() {
-            let layer = self.layer(index);
+            let layer = self.layer(index, lora);
             let activations = match inputs.get(index) {
                 None => &mut layers[index],
                 Some(input) => {
@@ -134,5 +135,6 @@ impl Decoder {
         if let Some(d_embed) = gradients.of(&self.layout.embed) {
             self.compute.embed_backward(d_x, self.config.hidden_size, &packed.ids, d_embed);
         }
+        Ok(())
     }
 }

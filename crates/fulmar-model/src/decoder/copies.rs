@@ -32,7 +32,7 @@ impl Decoder {
         }
         let weights = self.weights.copy_on(compute)?;
         if let Some(lora) = &mut self.lora {
-            lora.weights = compute.hold(lora.weights.to_vec())?;
+            lora.copy_to(compute)?;
         }
         (self.weights, self.compute) = (weights, compute);
         self.forget_training();
@@ -62,7 +62,7 @@ impl Decoder {
     pub fn snapshot(&self) -> Result<Self> {
         let mut lora = self.lora.clone();
         if let Some(lora) = &mut lora {
-            lora.weights = self.compute.hold(lora.weights.to_vec())?;
+            lora.copy_to(self.compute)?;
         }
         Ok(Self {
             config: self.config.clone(),

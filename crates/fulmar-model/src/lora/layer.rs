@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use fulmar_compute::{Compute, MatRef};
+use fulmar_compute::{Compute, MatRef, Panels};
 
 use super::Pair;
+use crate::panels::PanelsByStart;
 use crate::parameters::Linear;
 
 /// The adapter of one layer.
@@ -12,18 +13,16 @@ use crate::parameters::Linear;
 pub(crate) struct LayerLora<'a> {
     pub(super) pairs: &'a BTreeMap<&'static str, Pair>,
     pub(super) weights: &'a [f32],
+    pub(super) panels: &'a PanelsByStart,
     pub(super) scaling: f32,
     pub(super) rank: usize,
     pub(super) compute: Compute,
 }
 
-impl LayerLora<'_> {
-    /// Computes `out += s (input A^T) B^T` if `linear` has an adapter.
-    pub(crate) fn forward(&self, linear: &Linear, input: &[f32], out: &mut [f32]) {
-        let Some(Pair { b, .. }) = self.pairs.get(linear.name) else { return };
-        let inner = self.inner(linear, input);
-        let b = MatRef::new(&self.weights[b.clone()], linear.outputs, self.rank).transposed();
-        self.compute.matmul(out, MatRef::new(&inner, inner.len() / self.rank, self.rank), b, true);
+impl<'a> LayerLora<'a> {
+    /// Returns the sum of the weight of `linear` and its adapter, if it has one.
+    pub(crate) fn merged(&self, linear: &Linear) -> Option<&'a Panels> {
+        self.panels.get(&linear.weight.start)
     }
 
     /// Adds the gradient through the adapter of `linear` to `d_in`, and the gradients of its matrices to
@@ -70,7 +69,7 @@ impl LayerLora<'_> {
         self.scaled(&inner)
     }
 
-    pub(super) fn scaled(&self, values: &[f32]) -> Vec<f32> {
+    fn scaled(&self, values: &[f32]) -> Vec<f32> {
         let mut scaled = values.to_vec();
         self.compute.scale(&mut scaled, self.scaling);
         scaled

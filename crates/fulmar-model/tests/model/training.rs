@@ -245,6 +245,43 @@ fn an_adapter_trains_in_single_precision_beside_weights_in_bfloat16() {
 }
 
 #[test]
+fn a_merge_of_an_adapter_changes_no_bit_of_log_probs_and_draws() {
+    let sequences = Sequences::draw(6);
+    let Sequences { ids, offsets, mask } = &sequences;
+    let batch = TokenBatch { ids, offsets, mask, positions: None };
+    let requests = [Request { prompt_ids: &[1, 2, 3], seed: 7 }, Request { prompt_ids: &[4], seed: 8 }];
+    let params = SamplingParams { max_tokens: 6, ..SamplingParams::default() };
+    let draw = |decoder: &Decoder| -> Vec<_> {
+        let drawn = generate(decoder, &requests, &params).unwrap();
+        drawn.into_iter().map(|drawn| (drawn.ids, drawn.log_prob)).collect()
+    };
+    for recomputes in [false, true] {
+        let mut beside = decoder();
+        let before = beside.score(&batch).unwrap();
+        let target_modules = ["k_proj", "o_proj", "up_proj", "down_proj"].map(str::to_owned).to_vec();
+        beside.add_lora(LoraConfig { r: 2, target_modules, ..LoraConfig::default() }, 1).unwrap();
+        beside.recompute_activations(recomputes);
+        let mut optimizer =
+            Optimizer::new(&beside, AdamWOptions { learning_rate: 0.1, ..Default::default() }).unwrap();
+        let mut last = before.clone();
+        for _ in 0..3 {
+            draw(&beside); // packs, so a step that forgets nothing would be seen
+            sequences.backward(&mut beside, 0, 8);
+            optimizer.step(&mut beside, None, None).unwrap();
+            let mut within = beside.clone();
+            within.merge_lora().unwrap();
+            let scored = beside.score(&batch).unwrap();
+            assert_ne!(scored, last, "or the step did nothing");
+            assert_eq!(scored, within.score(&batch).unwrap());
+            assert_eq!(scored, beside.forward(&batch).unwrap());
+            assert_eq!(draw(&beside), draw(&within));
+            assert_eq!(beside.score_base(&batch).unwrap(), before);
+            last = scored;
+        }
+    }
+}
+
+#[test]
 fn a_step_begins_from_weights_that_somebody_else_changed_before_it() {
     let sequences = Sequences::draw(8);
     for dtype in [Dtype::F32, Dtype::Bf16] {
