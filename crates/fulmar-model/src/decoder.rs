@@ -15,14 +15,14 @@ use fulmar_tensor::safetensors;
 
 use crate::config::DecoderConfig;
 use crate::folder::ExtraFiles;
-use crate::head::Head;
+use crate::head::{Head, LOGITS_CHUNK};
 use crate::layer::{Layer, LayerActivations, Workspace};
 use crate::lora::{Lora, MergedLora};
 use crate::packing::{Packed, Read, Target, TokenBatch};
 use crate::parameters::{self, Layout, Parameter, ScalarRanges};
 use crate::weights::{Weights, WeightsMut};
 
-pub(crate) use activations::{Activations, CheckpointPolicy};
+pub(crate) use activations::{Activations, CheckpointPolicy, Spare};
 
 /// Log-probs and entropies of a [`TokenBatch`], flat like its ids; 0 where the mask is 0.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -63,6 +63,7 @@ pub struct Decoder {
     pub(crate) extra_files: ExtraFiles,
     gradients: Memory<f32>,
     activations: Activations,
+    spare: Spare,
     recomputes: bool,
     version: u64,
 }
@@ -104,6 +105,7 @@ impl Decoder {
             extra_files: ExtraFiles::default(),
             gradients: Memory::default(),
             activations: Activations::default(),
+            spare: Spare::default(),
             recomputes: false,
             version: 0,
         })
@@ -274,7 +276,19 @@ impl Decoder {
     /// The errors of [`TokenBatch::check`]; `Incompatible` for a model without a vocabulary head; `NonFinite`
     /// if weights or activations overflow or are NaN.
     pub fn score(&self, batch: &TokenBatch<'_>) -> Result<Scores> {
-        self.run(batch, &mut Activations::default(), CheckpointPolicy::Nothing)
+        self.score_with(batch, |_, _| {})
+    }
+
+    /// Runs [`Decoder::score`] and calls `visit(target, logits)` for each masked token.
+    pub(crate) fn score_with(
+        &self,
+        batch: &TokenBatch<'_>,
+        visit: impl FnMut(&Target, &[f32]) + Send,
+    ) -> Result<Scores> {
+        self.spare.with(|activations| {
+            activations.without_adapter = false;
+            self.run_with(batch, activations, CheckpointPolicy::Nothing, visit)
+        })
     }
 
     /// Returns [`Decoder::score`] of the weights without their adapter: the reference of a policy that is
@@ -303,8 +317,10 @@ impl Decoder {
             let detail = "a decoder must have an adapter to be scored without it: got one with weights alone";
             return Err(Error::new(ErrorKind::Empty, detail));
         }
-        let mut activations = Activations { without_adapter: true, ..Activations::default() };
-        self.run(batch, &mut activations, CheckpointPolicy::Nothing)
+        self.spare.with(|activations| {
+            activations.without_adapter = true;
+            self.run(batch, activations, CheckpointPolicy::Nothing)
+        })
     }
 
     /// Runs [`Decoder::score`] and stores the activations for [`Decoder::backward`].
@@ -338,7 +354,10 @@ impl Decoder {
     /// The errors of [`TokenBatch::check`], except for first tokens; `Incompatible` for a model without a
     /// scalar head.
     pub fn values(&self, batch: &TokenBatch<'_>) -> Result<Vec<f32>> {
-        self.run_values(batch, &mut Activations::default(), CheckpointPolicy::Nothing)
+        self.spare.with(|activations| {
+            activations.without_adapter = false;
+            self.run_values(batch, activations, CheckpointPolicy::Nothing)
+        })
     }
 
     /// Runs [`Decoder::values`] and stores the activations for [`Decoder::backward_values`].
@@ -472,6 +491,7 @@ impl Decoder {
             layout: &self.layout,
             weights: self.stored(),
             panels: self.weights.panels(),
+            logits_max: LOGITS_CHUNK,
             compute: self.compute,
         }
     }

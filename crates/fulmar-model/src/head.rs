@@ -1,9 +1,11 @@
 //! The output head: from the residual stream of selected rows to log-probs of selected ids, and back.
 //!
-//! Logits exist for a chunk of rows at a time and are recomputed in the backward pass, so `[T, V]` is never
-//! held.
+//! Logits exist for a chunk of rows at a time, so `[T, V]` is never held. The forward pass begins with the last
+//! chunk, so that the logits of the first one are still there when the backward pass begins; it computes the
+//! others again.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use fulmar_compute::{Compute, Floats, LogProb, Memory};
 use fulmar_core::{Error, ErrorKind, Result};
@@ -17,7 +19,7 @@ use crate::parameters::{Layout, ScalarRanges};
 
 /// Floats of logits held at once: little memory compared to the weights, but enough rows that a large head is
 /// read rarely.
-const LOGITS_CHUNK: usize = 1 << 24;
+pub(crate) const LOGITS_CHUNK: usize = 1 << 24;
 
 /// The activations of the head for M targets.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +28,13 @@ pub(crate) struct HeadActivations {
     x: Memory<f32>,
     inv_rms: Memory<f32>,
     normed: Memory<f32>,
+    /// A chunk of logits.
+    logits: Memory<f32>,
+    /// `true` while `logits` are those of the first chunk of the last forward pass.
+    has_first_logits: bool,
+    /// Gradients with respect to `normed` and `x`.
+    d_normed: Memory<f32>,
+    d_x: Memory<f32>,
     /// One result a target.
     pub log_probs: Vec<LogProb>,
 }
@@ -33,7 +42,8 @@ pub(crate) struct HeadActivations {
 impl HeadActivations {
     /// Returns the number of allocated floats.
     pub(crate) fn num_floats(&self) -> usize {
-        self.x.capacity() + self.inv_rms.capacity() + self.normed.capacity()
+        let Self { x, inv_rms, normed, logits, d_normed, d_x, .. } = self;
+        [x, inv_rms, normed, logits, d_normed, d_x].into_iter().map(Memory::capacity).sum()
     }
 }
 
@@ -44,6 +54,8 @@ pub(crate) struct Head<'a> {
     pub layout: &'a Layout,
     pub weights: Floats<'a>,
     pub panels: Option<&'a PanelsByStart>,
+    /// Floats of logits held at once; a single row may be longer.
+    pub logits_max: usize,
     pub compute: Compute,
 }
 
@@ -55,15 +67,42 @@ impl Head<'_> {
     pub(crate) fn for_logits(
         &self,
         x_md: &[f32],
+        activations: &mut HeadActivations,
         mut visit: impl FnMut(usize, &[f32]) -> Result<()>,
     ) -> Result<()> {
         self.check()?;
-        let mut normed = self.zeros(x_md.len());
-        self.norm(x_md, &mut normed, &mut self.zeros(x_md.len() / self.config.hidden_size));
-        self.vocabulary().walk(&normed, LOGITS_CHUNK, |rows, logits| {
-            let logits = logits.chunks_exact(self.config.vocab_size);
-            rows.zip(logits).try_for_each(|(row, logits)| visit(row, logits))
-        })
+        let rows = x_md.len() / self.config.hidden_size;
+        let HeadActivations { inv_rms, normed, logits, .. } = activations;
+        self.compute.resize(normed, x_md.len());
+        self.compute.resize(inv_rms, rows);
+        self.norm(x_md, normed, inv_rms);
+        for rows in self.chunks(rows) {
+            let logits = self.logits(normed, rows.clone(), logits)?.chunks_exact(self.config.vocab_size);
+            rows.zip(logits).try_for_each(|(row, logits)| visit(row, logits))?;
+        }
+        self.compute.check()
+    }
+
+    /// Returns the rows of each chunk of logits.
+    fn chunks(&self, num_rows: usize) -> impl DoubleEndedIterator<Item = Range<usize>> + use<> {
+        let size = (self.logits_max / self.config.vocab_size).max(1);
+        (0..num_rows.div_ceil(size)).map(move |chunk| chunk * size..num_rows.min((chunk + 1) * size))
+    }
+
+    /// Computes the logits of some rows of `normed_md` in a buffer, which never shrinks.
+    fn logits<'l>(
+        &self,
+        normed_md: &[f32],
+        rows: Range<usize>,
+        buffer: &'l mut Memory<f32>,
+    ) -> Result<&'l mut [f32]> {
+        let (hidden, floats) = (self.config.hidden_size, rows.len() * self.config.vocab_size);
+        if buffer.len() < floats {
+            self.compute.resize(buffer, floats);
+        }
+        let logits = &mut buffer[..floats];
+        self.vocabulary().logits(&normed_md[rows.start * hidden..rows.end * hidden], logits)?;
+        Ok(logits)
     }
 
     /// Refuses a model without a vocabulary head.
@@ -77,10 +116,10 @@ impl Head<'_> {
     }
 
     /// Computes log-probs of all `targets` from the residual stream `x_nd`. Calls `visit(target, logits)` for
-    /// each.
+    /// each, in no particular order.
     ///
     /// # Errors
-    /// The errors of [`LinearHead::walk`].
+    /// The errors of [`LinearHead::logits`].
     pub(crate) fn forward(
         &self,
         x_nd: &[f32],
@@ -89,15 +128,21 @@ impl Head<'_> {
         mut visit: impl FnMut(&Target, &[f32]),
     ) -> Result<()> {
         self.gather(x_nd, targets, activations);
-        activations.log_probs.clear();
-        self.vocabulary().walk(&activations.normed, LOGITS_CHUNK, |rows, logits| {
+        let HeadActivations { normed, logits, has_first_logits, log_probs, .. } = activations;
+        *has_first_logits = false;
+        log_probs.clear();
+        // The chunks come from the last to the first, and so do their rows.
+        for rows in self.chunks(targets.len()).rev() {
+            let logits = self.logits(normed, rows.clone(), logits)?;
             let ids: Vec<u32> = targets[rows.clone()].iter().map(|target| target.id).collect();
-            activations.log_probs.extend(self.compute.log_prob_rows(logits, &ids));
+            log_probs.extend(self.compute.log_prob_rows(logits, &ids).into_iter().rev());
             for (row, target) in logits.chunks_exact(self.config.vocab_size).zip(&targets[rows]) {
                 visit(target, row);
             }
-            Ok(())
-        })
+        }
+        log_probs.reverse();
+        *has_first_logits = true;
+        self.compute.check()
     }
 
     /// Returns the outputs of the scalar head at `ranges` of `trained` for all `targets`, from the residual
@@ -111,7 +156,7 @@ impl Head<'_> {
     ) -> Result<Vec<f32>> {
         self.gather(x_nd, targets, activations);
         let mut values = Vec::with_capacity(targets.len());
-        self.scalar(ranges, trained).walk(&activations.normed, LOGITS_CHUNK, |_, of_rows| {
+        self.scalar(ranges, trained).walk(&activations.normed, self.logits_max, |_, of_rows| {
             values.extend_from_slice(of_rows);
             Ok(())
         })?;
@@ -123,45 +168,57 @@ impl Head<'_> {
     pub(crate) fn backward_scalar(
         &self,
         (ranges, trained): (&ScalarRanges, Floats<'_>),
-        activations: &HeadActivations,
+        activations: &mut HeadActivations,
         targets: &[Target],
         d_values: &[f32],
         gradients: &mut Gradients<'_>,
         d_x_nd: &mut [f32],
     ) -> Result<()> {
-        let mut d_normed = self.zeros(activations.normed.len());
+        self.compute.resize(&mut activations.d_normed, activations.normed.len());
         let (weight, bias) = gradients.of_scalar(ranges);
-        let into = HeadGradientsMut { hidden: &mut d_normed, weight: Some(weight), bias };
-        self.scalar(ranges, trained).walk_back(&activations.normed, LOGITS_CHUNK, into, |rows, values| {
-            values.copy_from_slice(&d_values[rows]);
-            Ok(())
-        })?;
-        self.norm_backward(activations, targets, &d_normed, gradients, d_x_nd);
+        let into = HeadGradientsMut { hidden: &mut activations.d_normed, weight: Some(weight), bias };
+        self.scalar(ranges, trained).walk_back(
+            &activations.normed,
+            self.logits_max,
+            into,
+            |rows, values| {
+                values.copy_from_slice(&d_values[rows]);
+                Ok(())
+            },
+        )?;
+        self.norm_backward(activations, targets, gradients, d_x_nd);
         Ok(())
     }
 
     /// Writes the gradient of the residual stream to `d_x_nd`, from the gradients of log-probs and entropies.
     pub(crate) fn backward(
         &self,
-        activations: &HeadActivations,
+        activations: &mut HeadActivations,
         targets: &[Target],
         gradients_of: impl Fn(&Target) -> (f32, f32),
         gradients: &mut Gradients<'_>,
         d_x_nd: &mut [f32],
     ) -> Result<()> {
-        let mut d_normed = self.zeros(activations.normed.len());
-        let weight = self.layout.head.as_ref().and_then(|head| gradients.of(head));
-        let into = HeadGradientsMut { hidden: &mut d_normed, weight, bias: None };
-        self.vocabulary().walk_back(&activations.normed, LOGITS_CHUNK, into, |rows, logits| {
-            let targets = &targets[rows.clone()];
-            let ids: Vec<u32> = targets.iter().map(|target| target.id).collect();
-            let (d_log_prob, d_entropy): (Vec<f32>, Vec<f32>) = targets.iter().map(&gradients_of).unzip();
-            let log_probs = &activations.log_probs[rows];
-            self.compute.log_prob_backward_rows(logits, &ids, log_probs, &d_log_prob, Some(&d_entropy));
-            Ok(())
-        })?;
-        self.norm_backward(activations, targets, &d_normed, gradients, d_x_nd);
-        Ok(())
+        let HeadActivations { normed, logits, has_first_logits, d_normed, log_probs, .. } = &mut *activations;
+        self.compute.resize(d_normed, normed.len());
+        let mut weight = self.layout.head.as_ref().and_then(|head| gradients.of(head));
+        for rows in self.chunks(targets.len()) {
+            let logits = match std::mem::take(has_first_logits) {
+                true => &mut logits[..rows.len() * self.config.vocab_size],
+                false => self.logits(normed, rows.clone(), logits)?,
+            };
+            let of_rows = &targets[rows.clone()];
+            let ids: Vec<u32> = of_rows.iter().map(|target| target.id).collect();
+            let (d_log_prob, d_entropy): (Vec<f32>, Vec<f32>) = of_rows.iter().map(&gradients_of).unzip();
+            let known = &log_probs[rows.clone()];
+            self.compute.log_prob_backward_rows(logits, &ids, known, &d_log_prob, Some(&d_entropy));
+            let place = rows.start * self.config.hidden_size..rows.end * self.config.hidden_size;
+            let hidden = &mut d_normed[place.clone()];
+            let into = HeadGradientsMut { hidden, weight: weight.as_deref_mut(), bias: None };
+            self.vocabulary().logits_backward(&normed[place], logits, into)?;
+        }
+        self.norm_backward(activations, targets, gradients, d_x_nd);
+        self.compute.check()
     }
 
     /// Copies the rows of all `targets` and normalises them.
@@ -177,26 +234,20 @@ impl Head<'_> {
     /// Runs the backward pass of [`Head::gather`].
     fn norm_backward(
         &self,
-        activations: &HeadActivations,
+        activations: &mut HeadActivations,
         targets: &[Target],
-        d_normed: &[f32],
         gradients: &mut Gradients<'_>,
         d_x_nd: &mut [f32],
     ) {
         let hidden = self.config.hidden_size;
         let norm = self.norm_weight();
-        let mut d_x = self.zeros(d_normed.len());
+        let HeadActivations { x, inv_rms, d_normed, d_x, .. } = activations;
+        self.compute.resize(d_x, d_normed.len());
+        self.compute.fill(d_x, 0.0);
         let d_norm = gradients.of(&self.layout.final_norm);
-        self.compute.rms_norm_backward(
-            &activations.x,
-            &norm,
-            &activations.inv_rms,
-            d_normed,
-            &mut d_x,
-            d_norm,
-        );
+        self.compute.rms_norm_backward(x, &norm, inv_rms, d_normed, d_x, d_norm);
         self.compute.fill(d_x_nd, 0.0);
-        self.compute.scatter_add(&d_x, hidden, &rows_of(targets), d_x_nd);
+        self.compute.scatter_add(d_x, hidden, &rows_of(targets), d_x_nd);
     }
 
     /// Runs the last normalisation. A row whose squares overflow would become zeros, and its logits a uniform
@@ -228,12 +279,6 @@ impl Head<'_> {
         self.linear(trained.slice(ranges.weight.clone()), bias)
     }
 
-    fn zeros(&self, len: usize) -> Memory<f32> {
-        let mut zeros = Memory::default();
-        self.compute.resize(&mut zeros, len);
-        zeros
-    }
-
     fn linear<'a>(&self, weight: Floats<'a>, bias: Option<Floats<'a>>) -> LinearHead<'a> {
         LinearHead {
             weight,
@@ -249,4 +294,46 @@ impl Head<'_> {
 /// Returns the rows of the residual stream that the targets read.
 fn rows_of(targets: &[Target]) -> Vec<usize> {
     targets.iter().map(|target| target.row as usize).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decoder::Decoder;
+
+    #[test]
+    fn logits_that_are_still_there_give_the_gradients_of_those_computed_again() {
+        let text = r#"{"model_type": "llama", "vocab_size": 11, "hidden_size": 8, "intermediate_size": 16,
+            "num_hidden_layers": 1, "num_attention_heads": 2, "initializer_range": 0.5}"#;
+        let decoder = Decoder::new(DecoderConfig::from_json(text).unwrap(), 3).unwrap();
+        let x: Vec<f32> = (0..5 * 8).map(|at| (at * 7 % 13) as f32 - 6.0).collect();
+        let targets: Vec<Target> =
+            (0..7).map(|token| Target { row: token * 3 % 5, id: token * 5 % 11, token }).collect();
+        let pass = |logits_max: usize, is_kept: bool| {
+            let head = Head { logits_max, ..decoder.head() };
+            let (mut activations, mut seen) = (HeadActivations::default(), Vec::new());
+            head.forward(&x, &targets, &mut activations, |target, logits| {
+                seen.push((target.token, logits[0].to_bits()));
+            })
+            .unwrap();
+            if !is_kept {
+                activations.has_first_logits = false;
+                activations.logits.fill(f32::NAN);
+            }
+            let (mut all, mut d_x) = (vec![0.0; decoder.num_parameters()], vec![0.0; x.len()]);
+            let gradients_of = |target: &Target| (target.id as f32 - 3.0, 0.1 * target.row as f32);
+            let mut gradients = Gradients::Weights(&mut all);
+            head.backward(&mut activations, &targets, gradients_of, &mut gradients, &mut d_x).unwrap();
+            seen.sort_unstable();
+            ((activations.log_probs, seen, d_x), all)
+        };
+        let whole = pass(1000, true);
+        assert!(whole.1.iter().any(|value| *value != 0.0) && whole.1.iter().all(|value| value.is_finite()));
+        // Chunks of one row, of three, of all.
+        for logits_max in [1, 33, 1000] {
+            let kept = pass(logits_max, true);
+            assert_eq!(kept, pass(logits_max, false), "chunks of {logits_max} floats");
+            assert_eq!(kept.0, whole.0, "chunks of {logits_max} floats");
+        }
+    }
 }

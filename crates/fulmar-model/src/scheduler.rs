@@ -20,6 +20,7 @@ use fulmar_objective::{DrawContext, draw_on, draw_rng};
 use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
 use crate::engine_options::{EngineOptions, WeightChange};
+use crate::head::HeadActivations;
 use crate::layer::{LayerActivations, Workspace};
 use crate::outputs::{FinishReason, Outputs, SampledToken};
 use crate::paged::{PagePool, PageTable};
@@ -40,6 +41,9 @@ pub(crate) struct Scheduler {
     rope: RopeTable,
     activations: LayerActivations,
     workspace: Workspace,
+    head: HeadActivations,
+    /// The residual stream of a step.
+    x: Memory<f32>,
     version: u64,
     outputs: Outputs,
 }
@@ -106,6 +110,8 @@ impl Scheduler {
             rope: config.rope(),
             activations: LayerActivations::default(),
             workspace: Workspace::default(),
+            head: HeadActivations::default(),
+            x: Memory::default(),
             version: 0,
             outputs: Outputs::default(),
         }
@@ -192,13 +198,13 @@ impl Scheduler {
         self.see_weights(decoder.version());
         self.pool.move_to(decoder.compute());
         let rows = self.schedule();
-        let x = self.run_layers(decoder, &rows)?;
+        self.run_layers(decoder, &rows)?;
         decoder.compute().check()?;
         for &(index, count) in &rows.counts {
             self.running[index].computed += count;
         }
         let drawers = self.drawers(&rows);
-        let ended = self.draw(decoder, &x, &drawers)?;
+        let ended = self.draw(decoder, &drawers)?;
         for (index, reason) in ended.into_iter().rev() {
             self.finish(index, reason);
         }
@@ -334,21 +340,16 @@ impl Scheduler {
     }
 
     /// Draws a token for each drawer and returns the sequences that finished, in order.
-    fn draw(
-        &mut self,
-        decoder: &Decoder,
-        x: &[f32],
-        drawers: &[Drawer],
-    ) -> Result<Vec<(usize, FinishReason)>> {
+    fn draw(&mut self, decoder: &Decoder, drawers: &[Drawer]) -> Result<Vec<(usize, FinishReason)>> {
         let hidden = decoder.config().hidden_size;
         let mut last_rows = Vec::with_capacity(drawers.len() * hidden);
         let groups: Vec<&[Drawer]> = drawers.chunk_by(|a, b| a.row == b.row).collect();
         for group in &groups {
-            last_rows.extend_from_slice(&x[group[0].row * hidden..][..hidden]);
+            last_rows.extend_from_slice(&self.x[group[0].row * hidden..][..hidden]);
         }
         let (running, version, compute) = (&mut self.running, self.version, decoder.compute());
         let (mut drawn, mut ended) = (Vec::with_capacity(drawers.len()), Vec::new());
-        decoder.head().for_logits(&last_rows, |group, logits| {
+        decoder.head().for_logits(&last_rows, &mut self.head, |group, logits| {
             for drawer in groups[group] {
                 let Sequence { request, params, prompt, drawn: before, rng, .. } =
                     &mut running[drawer.sequence];
@@ -389,30 +390,29 @@ impl Scheduler {
         self.outputs.finished.push((sequence.request, reason));
     }
 
-    /// Returns the residual stream after the last layer; fills the rows' places in the cache.
-    fn run_layers(&mut self, decoder: &Decoder, rows: &Rows) -> Result<Memory<f32>> {
+    /// Writes the residual stream after the last layer to `x`; fills the rows' places in the cache.
+    fn run_layers(&mut self, decoder: &Decoder, rows: &Rows) -> Result<()> {
         let lora = decoder.merged_lora()?;
         let config = decoder.config();
         let hidden = config.hidden_size;
         self.rope.extend_to(rows.positions.iter().max().map_or(0, |last| *last as usize + 1));
         let compute = decoder.compute();
-        let mut x = Memory::default();
-        compute.resize(&mut x, rows.ids.len() * hidden);
-        compute.embed(decoder.stored().slice(decoder.layout().embed.clone()), hidden, &rows.ids, &mut x);
-        let (activations, workspace) = (&mut self.activations, &mut self.workspace);
+        let (activations, workspace, x) = (&mut self.activations, &mut self.workspace, &mut self.x);
+        compute.resize(x, rows.ids.len() * hidden);
+        compute.embed(decoder.stored().slice(decoder.layout().embed.clone()), hidden, &rows.ids, x);
         activations.resize(config, rows.ids.len(), compute);
         workspace.resize(config, rows.ids.len(), compute);
         for index in 0..config.num_hidden_layers {
-            compute.copy(&x, &mut activations.x);
+            compute.copy(x, &mut activations.x);
             let layer = decoder.layer(index, lora);
             layer.project_heads(activations, workspace, (&self.rope, &rows.positions));
             self.pool.write(index, &rows.cache_rows, [&activations.k, &activations.v]);
             let (keys, values) = self.pool.layer(index);
             let LayerActivations { q, attention: out, log_sum, .. } = activations;
             compute.attention(config.attention(), q, keys, values, &rows.spans, out, log_sum);
-            layer.finish(activations, workspace, &mut x);
+            layer.finish(activations, workspace, x);
         }
-        Ok(x)
+        Ok(())
     }
 }
 

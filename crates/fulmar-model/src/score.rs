@@ -2,7 +2,7 @@
 
 use fulmar_core::Result;
 
-use crate::decoder::{Activations, CheckpointPolicy, Decoder, Scores};
+use crate::decoder::{Decoder, Scores};
 use crate::packing::TokenBatch;
 use crate::request::check_top_log_probs;
 
@@ -41,19 +41,12 @@ impl Decoder {
         check_top_log_probs(top_k, batch.ids.len(), self.config())?;
         let size = batch.ids.len() * top_k;
         let mut top = TopLogProbs { ids: vec![0; size], log_prob: vec![0.0; size] };
-        let scores = self.run_with(
-            batch,
-            &mut Activations::default(),
-            CheckpointPolicy::Nothing,
-            |target, logits| {
-                for (place, (id, log_prob)) in
-                    self.compute().top_k_log_probs(logits, top_k).into_iter().enumerate()
-                {
-                    let at = target.token as usize * top_k + place;
-                    (top.ids[at], top.log_prob[at]) = (id, log_prob);
-                }
-            },
-        )?;
+        let scores = self.score_with(batch, |target, logits| {
+            let likeliest = self.compute().top_k_log_probs(logits, top_k);
+            for (at, (id, log_prob)) in (target.token as usize * top_k..).zip(likeliest) {
+                (top.ids[at], top.log_prob[at]) = (id, log_prob);
+            }
+        })?;
         Ok((scores, top))
     }
 }

@@ -313,21 +313,42 @@ impl LinearHead<'_> {
     ) -> Result<()> {
         let vocab = self.check(hidden)?;
         let (chunk, num_rows) = ((floats_max / vocab).max(1), hidden.len() / self.width);
-        let unpacked = MatRef::of(self.weight, vocab, self.width).transposed();
-        let weight = self.panels.map_or(unpacked, Panels::transposed);
-        let bias = self.bias.map(Floats::to_f32);
         let mut logits = vec![0.0; chunk.min(num_rows) * vocab];
         for (start, hidden) in (0..).step_by(chunk).zip(hidden.chunks(chunk * self.width)) {
             let rows = hidden.len() / self.width;
             let logits = &mut logits[..rows * vocab];
-            self.compute.matmul(logits, MatRef::new(hidden, rows, self.width), weight, false);
-            if let Some(bias) = &bias {
-                self.compute.add_bias(logits, bias);
-            }
-            divide(logits, self.temperature, self.compute);
+            self.logits(hidden, logits)?;
             visit(start..start + rows, logits)?;
         }
         self.compute.check()
+    }
+
+    /// Writes the logits `[N, V]` of `hidden` `[N, width]`.
+    ///
+    /// # Errors
+    /// The errors of [`LinearHead::walk`]; `ShapeMismatch` for logits of another length.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_objective::LinearHead;
+    /// let weight = [1.0, 2.0].as_slice().into();
+    /// let head = LinearHead { weight, panels: None, bias: None, width: 1, temperature: 1.0, compute: Default::default() };
+    /// let mut logits = [0.0; 4];
+    /// head.logits(&[1.0, 10.0], &mut logits)?;
+    /// assert_eq!(logits, [1.0, 2.0, 10.0, 20.0]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn logits(&self, hidden: &[f32], logits: &mut [f32]) -> Result<()> {
+        let (vocab, rows) = (self.check(hidden)?, hidden.len() / self.width);
+        check_len("logits", logits.len(), "rows times V", rows * vocab)?;
+        let unpacked = MatRef::of(self.weight, vocab, self.width).transposed();
+        let weight = self.panels.map_or(unpacked, Panels::transposed);
+        self.compute.matmul(logits, MatRef::new(hidden, rows, self.width), weight, false);
+        if let Some(bias) = self.bias {
+            self.compute.add_bias(logits, &bias.to_f32());
+        }
+        divide(logits, self.temperature, self.compute);
+        Ok(())
     }
 
     /// Runs the backward pass of [`LinearHead::walk`]: `turn(rows, logits)` replaces each chunk of logits by
@@ -343,27 +364,55 @@ impl LinearHead<'_> {
         mut into: HeadGradientsMut<'_>,
         mut turn: impl FnMut(Range<usize>, &mut [f32]) -> Result<()>,
     ) -> Result<()> {
-        let (width, vocab) = (self.width, self.check(hidden)?);
+        let width = self.width;
+        self.check_gradients(hidden, &into)?;
+        self.walk(hidden, floats_max, |rows, logits| {
+            turn(rows.clone(), logits)?;
+            let place = rows.start * width..rows.end * width;
+            let of_rows = HeadGradientsMut {
+                hidden: &mut into.hidden[place.clone()],
+                weight: into.weight.as_deref_mut(),
+                bias: into.bias.as_deref_mut(),
+            };
+            self.logits_backward(&hidden[place], logits, of_rows)
+        })
+    }
+
+    /// Runs the backward pass of [`LinearHead::logits`]: `d_logits` `[N, V]`, which it divides by the temperature, are
+    /// the gradients with respect to the logits, and those with respect to hidden states, weights and bias go to `into`.
+    ///
+    /// # Errors
+    /// The errors of [`LinearHead::logits`]; `ShapeMismatch` for a part of `into` with another length than
+    /// its input.
+    pub fn logits_backward(
+        &self,
+        hidden: &[f32],
+        d_logits: &mut [f32],
+        into: HeadGradientsMut<'_>,
+    ) -> Result<()> {
+        let (vocab, rows) = (self.check_gradients(hidden, &into)?, hidden.len() / self.width);
+        check_len("d_logits", d_logits.len(), "rows times V", rows * vocab)?;
+        divide(d_logits, self.temperature, self.compute);
+        let d_rows = MatRef::new(d_logits, rows, vocab);
+        self.compute.matmul(into.hidden, d_rows, MatRef::of(self.weight, vocab, self.width), false);
+        if let Some(d_weight) = into.weight {
+            let hidden = MatRef::new(hidden, rows, self.width);
+            self.compute.matmul(d_weight, d_rows.transposed(), hidden, true);
+        }
+        if let Some(d_bias) = into.bias {
+            self.compute.bias_backward(d_logits, d_bias);
+        }
+        Ok(())
+    }
+
+    /// Checks the parts of the head and of the buffers of its gradients, and returns the size of the vocabulary.
+    fn check_gradients(&self, hidden: &[f32], into: &HeadGradientsMut<'_>) -> Result<usize> {
+        let vocab = self.check(hidden)?;
         check_len("gradients of hidden", into.hidden.len(), "hidden", hidden.len())?;
         let weight_len = into.weight.as_ref().map_or(self.weight.len(), |weight| weight.len());
         check_len("gradients of weight", weight_len, "weight", self.weight.len())?;
         check_len("gradients of bias", into.bias.as_ref().map_or(vocab, |bias| bias.len()), "V", vocab)?;
-        self.walk(hidden, floats_max, |rows, logits| {
-            turn(rows.clone(), logits)?;
-            divide(logits, self.temperature, self.compute);
-            let place = rows.start * width..rows.end * width;
-            let (d_logits, hidden) = (MatRef::new(logits, rows.len(), vocab), &hidden[place.clone()]);
-            let weight = MatRef::of(self.weight, vocab, width);
-            self.compute.matmul(&mut into.hidden[place], d_logits, weight, false);
-            if let Some(d_weight) = into.weight.as_deref_mut() {
-                let hidden = MatRef::new(hidden, rows.len(), width);
-                self.compute.matmul(d_weight, d_logits.transposed(), hidden, true);
-            }
-            if let Some(d_bias) = into.bias.as_deref_mut() {
-                self.compute.bias_backward(logits, d_bias);
-            }
-            Ok(())
-        })
+        Ok(vocab)
     }
 
     /// Checks that there is one row of hidden states for each id, and that ids are in the vocabulary.

@@ -1,5 +1,7 @@
 //! Activations that a forward pass keeps for its backward pass.
 
+use std::sync::{Mutex, PoisonError};
+
 use fulmar_compute::{Memory, RopeTable};
 
 use crate::head::HeadActivations;
@@ -24,6 +26,33 @@ pub(crate) struct Activations {
     pub(super) ready: Option<Read>,
     /// `true` if layers run without their adapters; no backward pass follows then.
     pub(super) without_adapter: bool,
+}
+
+/// Most floats of activations that are kept between passes that store none for a backward pass.
+const SPARE_FLOATS_MAX: usize = 1 << 26;
+
+/// The memory of passes that store no activations for a backward pass, used again by the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Spare(Mutex<Activations>);
+
+impl Spare {
+    /// Runs a pass. One that runs at the same time as another gets memory of its own.
+    pub(super) fn with<T>(&self, pass: impl FnOnce(&mut Activations) -> T) -> T {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut activations = std::mem::take(&mut *lock());
+        let result = pass(&mut activations);
+        if activations.num_floats() <= SPARE_FLOATS_MAX {
+            *lock() = activations;
+        }
+        result
+    }
+}
+
+/// A copy has memory of its own.
+impl Clone for Spare {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// The activations that a forward pass stores for its backward pass.

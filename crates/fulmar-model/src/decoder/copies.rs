@@ -3,7 +3,7 @@
 use fulmar_compute::{Compute, Memory};
 use fulmar_core::{Device, Dtype, Result};
 
-use super::{Activations, Decoder};
+use super::{Activations, Decoder, Spare};
 
 impl Decoder {
     /// Moves the decoder, its weights and its adapter to `device`. Drops gradients.
@@ -34,7 +34,7 @@ impl Decoder {
         if let Some(lora) = &mut self.lora {
             lora.copy_to(compute)?;
         }
-        (self.weights, self.compute) = (weights, compute);
+        (self.weights, self.compute, self.spare) = (weights, compute, Spare::default());
         self.forget_training();
         Ok(())
     }
@@ -73,6 +73,7 @@ impl Decoder {
             extra_files: self.extra_files.clone(),
             gradients: Memory::default(),
             activations: Activations::default(),
+            spare: Spare::default(),
             recomputes: self.recomputes,
             version: 0,
         })

@@ -282,6 +282,29 @@ fn a_merge_of_an_adapter_changes_no_bit_of_log_probs_and_draws() {
 }
 
 #[test]
+fn a_score_does_not_depend_on_the_scores_before_it() {
+    let sequences = Sequences::draw(9);
+    let Sequences { ids, offsets, mask } = &sequences;
+    let long = TokenBatch { ids, offsets, mask, positions: None };
+    let short = TokenBatch { ids: &[7, 8, 9], offsets: &[0, 3], mask: &[0, 1, 1], positions: None };
+    let mut decoder = decoder();
+    decoder.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 1).unwrap();
+    let expected = [&long, &short].map(|batch| decoder.clone().score(batch).unwrap());
+    for _ in 0..2 {
+        assert_eq!(decoder.score(&long).unwrap(), expected[0]);
+        assert_eq!(decoder.score(&short).unwrap(), expected[1]);
+        assert_eq!(decoder.score_base(&short).unwrap(), expected[1], "the adapter adds nothing yet");
+        let refused = TokenBatch { ids: &[99], offsets: &[0, 1], mask: &[0], positions: None };
+        assert_eq!(decoder.score(&refused).unwrap_err().kind(), ErrorKind::OutOfRange);
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(decoder.score(&long).unwrap(), expected[0]));
+        }
+    });
+}
+
+#[test]
 fn a_step_begins_from_weights_that_somebody_else_changed_before_it() {
     let sequences = Sequences::draw(8);
     for dtype in [Dtype::F32, Dtype::Bf16] {
