@@ -1,12 +1,12 @@
-//! The kernels of a GPU. None exists yet: these types have no values, so the GPU arm of a dispatch is
-//! unreachable at compile time.
+//! The kernels of a GPU, as operations will call them. No operation does yet: these types have no values, so the GPU arm of a
+//! dispatch is unreachable at compile time.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
 use fulmar_core::{Device, Error, ErrorKind, Result};
 
-use crate::gpus;
+use crate::{fatbin, gpus};
 
 /// The kernels of one GPU: a handle, cheap to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,7 +16,7 @@ impl Kernels {
     /// Returns the kernels of GPU number `ordinal`.
     ///
     /// # Errors
-    /// `Unavailable`, always: with what the machine lacks, or because there are no kernels yet.
+    /// `Unavailable`, always: with what the machine or this build lacks, or because no operation calls kernels yet.
     ///
     /// # Examples
     /// ```
@@ -26,12 +26,16 @@ impl Kernels {
     pub fn on(ordinal: u32) -> Result<Self> {
         let device = Device::Cuda { ordinal };
         let gpus = gpus()?;
-        let detail = match gpus.iter().find(|gpu| gpu.ordinal == ordinal) {
-            None => {
-                format!("device {device} must be one of {} GPUs, counted from 0: got {ordinal}", gpus.len())
-            }
-            Some(gpu) => format!("device {device} must have kernels: this release has none for {}", gpu.name),
+        let Some(gpu) = gpus.iter().find(|gpu| gpu.ordinal == ordinal) else {
+            let detail =
+                format!("device {device} must be one of {} GPUs, counted from 0: got {ordinal}", gpus.len());
+            return Err(Error::new(ErrorKind::Unavailable, detail));
         };
+        fatbin()?;
+        let detail = format!(
+            "device {device} must be one that operations run on: this release only checks its kernels on {}",
+            gpu.name
+        );
         Err(Error::new(ErrorKind::Unavailable, detail))
     }
 

@@ -8,6 +8,7 @@
 mod absent;
 #[cfg(all(feature = "driver", not(target_family = "wasm")))]
 mod driver;
+mod fatbin;
 mod kernels;
 mod place;
 
@@ -15,6 +16,7 @@ mod place;
 pub use absent::gpus;
 #[cfg(all(feature = "driver", not(target_family = "wasm")))]
 pub use driver::gpus;
+pub use fatbin::fatbin;
 pub use kernels::{Kernels, Managed};
 pub use place::place;
 

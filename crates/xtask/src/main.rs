@@ -1,25 +1,29 @@
 //! Fulmar's own check and build program. `cargo xtask tidy` reads the tree and checks the house style;
-//! `cargo xtask wasm` runs `xtask-wasm`, so that the check does not compile a code generator.
+//! `cargo xtask kernels` compiles the kernels of GPUs; `cargo xtask wasm` runs `xtask-wasm`, so that the check
+//! does not compile a code generator.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+mod kernels;
 mod tidy;
 
 const USAGE: &str =
     "usage: cargo xtask tidy                checks what no other tool can: floors, mirrors, defaults, tests, text
+       cargo xtask kernels             compiles the kernels of NVIDIA GPUs, which the next build embeds
        cargo xtask wasm [--release]    builds the WebAssembly module into wasm/";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["tidy"] => tidy::check(workspace()),
+        ["tidy"] => tidy::check(workspace()).map(|()| "tidy: clean\n".to_owned()),
+        ["kernels"] => kernels::compile(workspace()),
         ["wasm", ref options @ ..] => return build_wasm(options),
         _ => Err(format!("{USAGE}\n")),
     };
     let (text, code) = match outcome {
-        Ok(()) => ("tidy: clean\n".to_owned(), ExitCode::SUCCESS),
+        Ok(text) => (text, ExitCode::SUCCESS),
         Err(problem) => (problem, ExitCode::FAILURE),
     };
     // A closed pipe (`| head`) does not fail the check.

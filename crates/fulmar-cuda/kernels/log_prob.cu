@@ -1,0 +1,224 @@
+// Log-probs of chosen ids, entropies and their gradient from logits [N, V], with the bits of fulmar-kernel's log_prob.rs.
+//
+//   log p(id) = x[id] - m - ln S        m = max_v x[v],  S = sum_v e^(x[v] - m)
+//   H         = ln S - sum_v e^(x[v] - m) (x[v] - m) / S
+//
+// A row is cut into blocks of 4,096 logits. A half-warp sums one block over 16 accumulators in single precision; the sums of
+// the blocks are added in order, in double precision. V from 1; ids are below V.
+#include "lanes.cuh"
+#include "libm.cuh"
+
+namespace log_prob {
+
+constexpr uint32_t THREADS = 256, BLOCK = 4096;
+constexpr uint32_t HALF_WARPS = THREADS / WIDTH;            // blocks of a row that a block of threads sums at once
+constexpr uint32_t CLUSTER = 8, STRIDE = BLOCK + WIDTH;     // half-warps of a warp read different banks of shared memory
+constexpr uint32_t BLOCKS_MAX = 14, ROW_BLOCKS_MAX = CLUSTER * BLOCKS_MAX; // of one block of threads, of a row: V <= 458,752
+
+// The sums of a row against its largest logit so far.
+struct RowSums {
+    float max = -INFINITY;
+    double total = 0.0, weighted = 0.0;
+
+    // Adds the sums of the next block, which are taken against the larger of `max` and `block_max`.
+    __device__ void add(float block_max, float sum, float weighted_sum) {
+        if (block_max > max) {
+            if (total > 0.0) {
+                const double down = (double)max - (double)block_max, scale = exp64(down);
+                weighted = scale * (weighted + total * down);
+                total *= scale;
+            }
+            max = block_max;
+        }
+        total += (double)sum;
+        weighted += (double)weighted_sum;
+    }
+};
+
+struct Outputs {
+    float *log_prob_n, *entropy_n, *max_n;
+    double* log_sum_n;
+};
+
+// ln S and the entropy.
+struct Statistics {
+    double log_sum;
+    float entropy;
+
+    __device__ explicit Statistics(const RowSums& row) {
+        log_sum = log64(row.total);
+        const double difference = log_sum - row.weighted / row.total;
+        entropy = difference > 0.0 ? (float)difference : 0.0f;
+    }
+    __device__ void write(const Outputs& out, uint32_t row, float max, float logit) const {
+        out.log_prob_n[row] = (float)(((double)logit - (double)max) - log_sum);
+        out.entropy_n[row] = entropy;
+        out.max_n[row] = max;
+        out.log_sum_n[row] = log_sum;
+    }
+};
+
+// Returns the largest of the `len` logits of a half-warp. A lane keeps the NaN that it begins with, as on the processor.
+__device__ __forceinline__ float block_max(const float* x, uint32_t len, uint32_t lane) {
+    const uint32_t whole = len / WIDTH * WIDTH;
+    float max = whole + lane < len ? x[whole + lane] : -INFINITY; // the remainder comes first
+#pragma unroll 8
+    for (uint32_t at = lane; at < whole; at += WIDTH) {
+        const float y = x[at];
+        max = y > max ? y : max;
+    }
+    return max_lanes(max);
+}
+
+// Writes sum e^(x - base) and sum e^(x - base) (x - base) of the `len` logits of a half-warp.
+__device__ __forceinline__ void block_sums(const float* x, uint32_t len, float base, uint32_t lane, float* sum_at, float* weighted_at) {
+    float sum = 0.0f, weighted = 0.0f;
+#pragma unroll 8
+    for (uint32_t at = lane; at < len; at += WIDTH) {
+        float shifted = x[at] - base;
+        shifted = shifted < SOFTMAX_FLOOR ? SOFTMAX_FLOOR : shifted; // keeps 0 * -inf out, but passes a NaN on
+        const float e = softmax_exp(shifted);
+        sum += e;
+        weighted += e * shifted;
+    }
+    sum = sum_lanes(sum);
+    weighted = sum_lanes(weighted);
+    if (lane == 0) *sum_at = sum, *weighted_at = weighted;
+}
+
+__device__ __forceinline__ float base_of(float max) { return max == -INFINITY ? 0.0f : max; }
+
+__device__ __forceinline__ float larger(float a, float b) { return b > a ? b : a; }
+
+// One block of threads a row; shared memory: 3 * HALF_WARPS floats.
+KERNEL(log_prob_rows, THREADS,
+       (const float* logits_nv, const uint32_t* ids_n, uint32_t vocab, float* log_prob_n, float* entropy_n, float* max_n, double* log_sum_n)) {
+    SHARED(shared);
+    float* maxima = (float*)shared; // [HALF_WARPS] of the blocks in this round
+    float* sums = maxima + HALF_WARPS;
+    float* weighted = sums + HALF_WARPS;
+    const uint32_t row = blockIdx.x, half_warp = threadIdx.x / WIDTH, lane = threadIdx.x % WIDTH;
+    const float* logits_v = logits_nv + (size_t)row * vocab;
+    float max = -INFINITY; // of the rounds before
+    RowSums sums_of_row;
+    for (uint32_t round = 0; round < vocab; round += HALF_WARPS * BLOCK) {
+        const uint32_t first = round + half_warp * BLOCK, len = first < vocab ? min(vocab - first, BLOCK) : 0;
+        const float own = block_max(logits_v + first, len, lane);
+        if (lane == 0) maxima[half_warp] = own;
+        __syncthreads();
+        float base = max;
+        for (uint32_t before = 0; before <= half_warp; before++) base = larger(base, maxima[before]);
+        block_sums(logits_v + first, len, base_of(base), lane, sums + half_warp, weighted + half_warp);
+        __syncthreads();
+        for (uint32_t block = 0; block < HALF_WARPS; block++) max = larger(max, maxima[block]);
+        const uint32_t blocks = min((vocab - round + BLOCK - 1) / BLOCK, HALF_WARPS);
+        if (threadIdx.x == 0)
+            for (uint32_t block = 0; block < blocks; block++) sums_of_row.add(maxima[block], sums[block], weighted[block]);
+        __syncthreads();
+    }
+    if (threadIdx.x == 0)
+        Statistics(sums_of_row).write({log_prob_n, entropy_n, max_n, log_sum_n}, row, sums_of_row.max, logits_v[ids_n[row]]);
+}
+
+// What a row's gradient needs of its sums.
+struct RowGradient {
+    float max, log_sum, inverse, entropy, d_log_prob, d_entropy;
+
+    __device__ RowGradient(float max, double log_sum, float entropy, float d_log_prob, float d_entropy)
+        : max(max), log_sum((float)log_sum), inverse((float)exp64(-log_sum)), entropy(entropy), d_log_prob(d_log_prob), d_entropy(d_entropy) {}
+
+    __device__ __forceinline__ float of(float logit, bool is_chosen) const {
+        const float shifted = fmaxf(logit - max, SOFTMAX_FLOOR);
+        const float log_p = shifted - log_sum;
+        const float d = -(softmax_exp(shifted) * inverse) * (d_log_prob + d_entropy * (log_p + entropy));
+        return is_chosen ? d + d_log_prob : d;
+    }
+};
+
+__device__ __forceinline__ float at_row(const float* values_n, uint32_t row) { return values_n == nullptr ? 0.0f : values_n[row]; }
+
+// Overwrites logits by the gradient of d_log_prob log p(id) + d_entropy H. One block of threads a row; d_entropy_n may be null.
+KERNEL(log_prob_backward_rows, THREADS,
+       (float* logits_nv, const uint32_t* ids_n, uint32_t vocab, const float* entropy_n, const float* max_n, const double* log_sum_n, const float* d_log_prob_n, const float* d_entropy_n)) {
+    const uint32_t row = blockIdx.x, id = ids_n[row];
+    const RowGradient gradient(max_n[row], log_sum_n[row], entropy_n[row], d_log_prob_n[row], at_row(d_entropy_n, row));
+    float* logits_v = logits_nv + (size_t)row * vocab;
+    if (vocab % 4 == 0) {
+        for (uint32_t v = threadIdx.x * 4; v < vocab; v += THREADS * 4) {
+            float4 x = *(const float4*)(logits_v + v);
+            x.x = gradient.of(x.x, v == id);
+            x.y = gradient.of(x.y, v + 1 == id);
+            x.z = gradient.of(x.z, v + 2 == id);
+            x.w = gradient.of(x.w, v + 3 == id);
+            *(float4*)(logits_v + v) = x;
+        }
+    } else {
+        for (uint32_t v = threadIdx.x; v < vocab; v += THREADS) logits_v[v] = gradient.of(logits_v[v], v == id);
+    }
+}
+
+// log_prob_rows and log_prob_backward_rows in one read and one write of the logits: a cluster of blocks holds a row in shared
+// memory. Shared memory: (per * STRIDE + 3 * BLOCKS_MAX + 3 * ROW_BLOCKS_MAX) floats, per = ceil(ceil(V / BLOCK) / CLUSTER).
+CLUSTER_KERNEL(log_prob_and_backward_rows, THREADS, CLUSTER,
+               (float* logits_nv, const uint32_t* ids_n, uint32_t vocab, const float* d_log_prob_n, const float* d_entropy_n, float* log_prob_n, float* entropy_n, float* max_n, double* log_sum_n)) {
+    SHARED(shared);
+    const uint32_t row = blockIdx.x / CLUSTER, rank = cluster_rank(), thread = threadIdx.x;
+    const uint32_t num_blocks = (vocab + BLOCK - 1) / BLOCK, per = (num_blocks + CLUSTER - 1) / CLUSTER;
+    float* x = (float*)shared;         // [per, STRIDE] own logits
+    float* maxima = x + per * STRIDE;  // [per] of own blocks
+    float* sums = maxima + BLOCKS_MAX;
+    float* weighted = sums + BLOCKS_MAX;
+    float* all_maxima = weighted + BLOCKS_MAX; // [per * CLUSTER] of the row's blocks
+    float* all_sums = all_maxima + ROW_BLOCKS_MAX;
+    float* all_weighted = all_sums + ROW_BLOCKS_MAX;
+    const uint32_t first = rank * per * BLOCK, len = first < vocab ? min(vocab - first, per * BLOCK) : 0;
+    float* logits_v = logits_nv + (size_t)row * vocab + first;
+    auto at = [](uint32_t v) { return v / BLOCK * STRIDE + v % BLOCK; };
+
+    if (vocab % 4 == 0) {
+        for (uint32_t v = thread * 4; v < len; v += THREADS * 4) *(float4*)(x + at(v)) = *(const float4*)(logits_v + v);
+    } else {
+        for (uint32_t v = thread; v < len; v += THREADS) x[at(v)] = logits_v[v];
+    }
+    __syncthreads();
+
+    const uint32_t half_warp = thread / WIDTH, lane = thread % WIDTH;
+    const uint32_t block_first = half_warp * BLOCK, block_len = half_warp < per && block_first < len ? min(len - block_first, BLOCK) : 0;
+    const float* own = x + min(half_warp, per) * STRIDE;
+    const float own_max = block_max(own, block_len, lane);
+    if (lane == 0 && half_warp < per) maxima[half_warp] = own_max;
+    cluster_sync();
+    for (uint32_t block = thread; block < per * CLUSTER; block += THREADS) all_maxima[block] = shared_of(maxima + block % per, block / per);
+    __syncthreads();
+    float base = -INFINITY;
+    if (half_warp < per)
+        for (uint32_t before = 0; before <= rank * per + half_warp; before++) base = larger(base, all_maxima[before]);
+    float sum, weighted_sum;
+    block_sums(own, block_len, base_of(base), lane, &sum, &weighted_sum);
+    if (lane == 0 && half_warp < per) sums[half_warp] = sum, weighted[half_warp] = weighted_sum;
+    cluster_sync();
+    for (uint32_t block = thread; block < per * CLUSTER; block += THREADS) {
+        all_sums[block] = shared_of(sums + block % per, block / per);
+        all_weighted[block] = shared_of(weighted + block % per, block / per);
+    }
+    __syncthreads();
+
+    // Every thread adds the few sums of all blocks: that is sooner done than passed around.
+    RowSums sums_of_row;
+    for (uint32_t block = 0; block < num_blocks; block++) sums_of_row.add(all_maxima[block], all_sums[block], all_weighted[block]);
+    const Statistics statistics(sums_of_row);
+    const uint32_t id = ids_n[row] - first; // of this block's logits, if it is below len
+    if (thread == 0 && id < len) statistics.write({log_prob_n, entropy_n, max_n, log_sum_n}, row, sums_of_row.max, x[at(id)]);
+    const RowGradient gradient(sums_of_row.max, statistics.log_sum, statistics.entropy, d_log_prob_n[row], at_row(d_entropy_n, row));
+    if (vocab % 4 == 0) {
+        for (uint32_t v = thread * 4; v < len; v += THREADS * 4) {
+            const float4 y = *(const float4*)(x + at(v));
+            *(float4*)(logits_v + v) = {gradient.of(y.x, v == id), gradient.of(y.y, v + 1 == id), gradient.of(y.z, v + 2 == id), gradient.of(y.w, v + 3 == id)};
+        }
+    } else {
+        for (uint32_t v = thread; v < len; v += THREADS) logits_v[v] = gradient.of(x[at(v)], v == id);
+    }
+    cluster_sync(); // a block stays while others may read its shared memory
+}
+
+} // namespace log_prob

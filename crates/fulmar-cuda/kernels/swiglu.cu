@@ -1,0 +1,30 @@
+// The gated activation SwiGLU, element by element, with the bits of fulmar-kernel's swiglu.rs.
+//
+//   y = silu(g) u,  silu(g) = g / (1 + e^-g)
+//   dg = dy u sigma(g) (1 + g (1 - sigma(g)))      du = dy silu(g)
+#include "lanes.cuh"
+
+namespace swiglu {
+
+constexpr uint32_t THREADS = 256;
+
+// Any number of blocks.
+KERNEL(swiglu, THREADS, (const float* gate, const float* up, float* out, uint64_t len)) {
+    for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < len; at += (uint64_t)gridDim.x * THREADS) {
+        const float g = gate[at];
+        out[at] = g / (1.0f + exp32(-g)) * up[at];
+    }
+}
+
+// Overwrites gate and up by their gradients. Any number of blocks.
+KERNEL(swiglu_backward, THREADS, (float* gate, float* up, const float* d_out, uint64_t len)) {
+    for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < len; at += (uint64_t)gridDim.x * THREADS) {
+        const float g = gate[at], u = up[at], d = d_out[at];
+        const float sigma = 1.0f / (1.0f + exp32(-g));
+        const float silu = g * sigma;
+        gate[at] = d * u * (sigma * (1.0f + g * (1.0f - sigma)));
+        up[at] = d * silu;
+    }
+}
+
+} // namespace swiglu
