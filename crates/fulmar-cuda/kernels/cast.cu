@@ -17,11 +17,13 @@ __device__ __forceinline__ uint16_t rounded(float x) {
 __device__ __forceinline__ float widened(uint16_t bits) { return __uint_as_float((uint32_t)bits << 16); }
 
 KERNEL(f32_to_bf16, THREADS, (const float* from, uint16_t* to, uint64_t len)) {
-    for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < len; at += (uint64_t)gridDim.x * THREADS) to[at] = rounded(from[at]);
+    for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < len; at += (uint64_t)gridDim.x * THREADS)
+        to[at] = rounded(from[at]);
 }
 
 KERNEL(bf16_to_f32, THREADS, (const uint16_t* from, float* to, uint64_t len)) {
-    for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < len; at += (uint64_t)gridDim.x * THREADS) to[at] = widened(from[at]);
+    for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < len; at += (uint64_t)gridDim.x * THREADS)
+        to[at] = widened(from[at]);
 }
 
 // Overwrites each number of `to` that does not round to its counterpart in `from`.

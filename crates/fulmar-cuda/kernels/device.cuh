@@ -36,7 +36,7 @@ __device__ __forceinline__ uint32_t cluster_rank() {
 // Waits for all threads of the cluster.
 __device__ __forceinline__ void cluster_sync() {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
 #endif
 }
 

@@ -7,7 +7,7 @@ constexpr uint32_t WIDTH = 16; // accumulators of every sum: the lanes of a half
 constexpr uint32_t ALL = ~0u;  // all lanes of a warp
 
 constexpr float LOG2_E = 1.44269504088896340736f;
-constexpr float ROUND = 12582912.0f;     // 1.5 * 2^23: adding it rounds to an integer
+constexpr float ROUND = 12582912.0f;    // 1.5 * 2^23: adding it rounds to an integer
 constexpr float SOFTMAX_FLOOR = -88.0f; // numbers below it are raised to it before softmax_exp, which gives 0 there
 
 __device__ __forceinline__ float power_of_two(uint32_t n) { return __uint_as_float((n + 127u) << 23); }

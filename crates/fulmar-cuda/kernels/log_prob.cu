@@ -11,8 +11,8 @@
 namespace log_prob {
 
 constexpr uint32_t THREADS = 256, BLOCK = 4096;
-constexpr uint32_t HALF_WARPS = THREADS / WIDTH;            // blocks of a row that a block of threads sums at once
-constexpr uint32_t CLUSTER = 8, STRIDE = BLOCK + WIDTH;     // half-warps of a warp read different banks of shared memory
+constexpr uint32_t HALF_WARPS = THREADS / WIDTH;        // blocks of a row that a block of threads sums at once
+constexpr uint32_t CLUSTER = 8, STRIDE = BLOCK + WIDTH; // half-warps of a warp read different banks of shared memory
 constexpr uint32_t BLOCKS_MAX = 14, ROW_BLOCKS_MAX = CLUSTER * BLOCKS_MAX; // of one block of threads, of a row: V <= 458,752
 
 // The sums of a row against its largest logit so far.
@@ -71,7 +71,8 @@ __device__ __forceinline__ float block_max(const float* x, uint32_t len, uint32_
 }
 
 // Writes sum e^(x - base) and sum e^(x - base) (x - base) of the `len` logits of a half-warp.
-__device__ __forceinline__ void block_sums(const float* x, uint32_t len, float base, uint32_t lane, float* sum_at, float* weighted_at) {
+__device__ __forceinline__ void block_sums(const float* x, uint32_t len, float base, uint32_t lane, float* sum_at,
+                                           float* weighted_at) {
     float sum = 0.0f, weighted = 0.0f;
 #pragma unroll 8
     for (uint32_t at = lane; at < len; at += WIDTH) {
@@ -92,7 +93,8 @@ __device__ __forceinline__ float larger(float a, float b) { return b > a ? b : a
 
 // One block of threads a row; shared memory: 3 * HALF_WARPS floats.
 KERNEL(log_prob_rows, THREADS,
-       (const float* logits_nv, const uint32_t* ids_n, uint32_t vocab, float* log_prob_n, float* entropy_n, float* max_n, double* log_sum_n)) {
+       (const float* logits_nv, const uint32_t* ids_n, uint32_t vocab, float* log_prob_n, float* entropy_n, float* max_n,
+        double* log_sum_n)) {
     SHARED(shared);
     float* maxima = (float*)shared; // [HALF_WARPS] of the blocks in this round
     float* sums = maxima + HALF_WARPS;
@@ -125,7 +127,12 @@ struct RowGradient {
     float max, log_sum, inverse, entropy, d_log_prob, d_entropy;
 
     __device__ RowGradient(float max, double log_sum, float entropy, float d_log_prob, float d_entropy)
-        : max(max), log_sum((float)log_sum), inverse((float)exp64(-log_sum)), entropy(entropy), d_log_prob(d_log_prob), d_entropy(d_entropy) {}
+        : max(max),
+          log_sum((float)log_sum),
+          inverse((float)exp64(-log_sum)),
+          entropy(entropy),
+          d_log_prob(d_log_prob),
+          d_entropy(d_entropy) {}
 
     __device__ __forceinline__ float of(float logit, bool is_chosen) const {
         const float shifted = fmaxf(logit - max, SOFTMAX_FLOOR);
@@ -135,11 +142,14 @@ struct RowGradient {
     }
 };
 
-__device__ __forceinline__ float at_row(const float* values_n, uint32_t row) { return values_n == nullptr ? 0.0f : values_n[row]; }
+__device__ __forceinline__ float at_row(const float* values_n, uint32_t row) {
+    return values_n == nullptr ? 0.0f : values_n[row];
+}
 
 // Overwrites logits by the gradient of d_log_prob log p(id) + d_entropy H. One block of threads a row; d_entropy_n may be null.
 KERNEL(log_prob_backward_rows, THREADS,
-       (float* logits_nv, const uint32_t* ids_n, uint32_t vocab, const float* entropy_n, const float* max_n, const double* log_sum_n, const float* d_log_prob_n, const float* d_entropy_n)) {
+       (float* logits_nv, const uint32_t* ids_n, uint32_t vocab, const float* entropy_n, const float* max_n,
+        const double* log_sum_n, const float* d_log_prob_n, const float* d_entropy_n)) {
     const uint32_t row = blockIdx.x, id = ids_n[row];
     const RowGradient gradient(max_n[row], log_sum_n[row], entropy_n[row], d_log_prob_n[row], at_row(d_entropy_n, row));
     float* logits_v = logits_nv + (size_t)row * vocab;
@@ -160,12 +170,13 @@ KERNEL(log_prob_backward_rows, THREADS,
 // log_prob_rows and log_prob_backward_rows in one read and one write of the logits: a cluster of blocks holds a row in shared
 // memory. Shared memory: (per * STRIDE + 3 * BLOCKS_MAX + 3 * ROW_BLOCKS_MAX) floats, per = ceil(ceil(V / BLOCK) / CLUSTER).
 CLUSTER_KERNEL(log_prob_and_backward_rows, THREADS, CLUSTER,
-               (float* logits_nv, const uint32_t* ids_n, uint32_t vocab, const float* d_log_prob_n, const float* d_entropy_n, float* log_prob_n, float* entropy_n, float* max_n, double* log_sum_n)) {
+               (float* logits_nv, const uint32_t* ids_n, uint32_t vocab, const float* d_log_prob_n, const float* d_entropy_n,
+                float* log_prob_n, float* entropy_n, float* max_n, double* log_sum_n)) {
     SHARED(shared);
     const uint32_t row = blockIdx.x / CLUSTER, rank = cluster_rank(), thread = threadIdx.x;
     const uint32_t num_blocks = (vocab + BLOCK - 1) / BLOCK, per = (num_blocks + CLUSTER - 1) / CLUSTER;
-    float* x = (float*)shared;         // [per, STRIDE] own logits
-    float* maxima = x + per * STRIDE;  // [per] of own blocks
+    float* x = (float*)shared;        // [per, STRIDE] own logits
+    float* maxima = x + per * STRIDE; // [per] of own blocks
     float* sums = maxima + BLOCKS_MAX;
     float* weighted = sums + BLOCKS_MAX;
     float* all_maxima = weighted + BLOCKS_MAX; // [per * CLUSTER] of the row's blocks
@@ -183,12 +194,14 @@ CLUSTER_KERNEL(log_prob_and_backward_rows, THREADS, CLUSTER,
     __syncthreads();
 
     const uint32_t half_warp = thread / WIDTH, lane = thread % WIDTH;
-    const uint32_t block_first = half_warp * BLOCK, block_len = half_warp < per && block_first < len ? min(len - block_first, BLOCK) : 0;
+    const uint32_t block_first = half_warp * BLOCK,
+                   block_len = half_warp < per && block_first < len ? min(len - block_first, BLOCK) : 0;
     const float* own = x + min(half_warp, per) * STRIDE;
     const float own_max = block_max(own, block_len, lane);
     if (lane == 0 && half_warp < per) maxima[half_warp] = own_max;
     cluster_sync();
-    for (uint32_t block = thread; block < per * CLUSTER; block += THREADS) all_maxima[block] = shared_of(maxima + block % per, block / per);
+    for (uint32_t block = thread; block < per * CLUSTER; block += THREADS)
+        all_maxima[block] = shared_of(maxima + block % per, block / per);
     __syncthreads();
     float base = -INFINITY;
     if (half_warp < per)
@@ -205,15 +218,18 @@ CLUSTER_KERNEL(log_prob_and_backward_rows, THREADS, CLUSTER,
 
     // Every thread adds the few sums of all blocks: that is sooner done than passed around.
     RowSums sums_of_row;
-    for (uint32_t block = 0; block < num_blocks; block++) sums_of_row.add(all_maxima[block], all_sums[block], all_weighted[block]);
+    for (uint32_t block = 0; block < num_blocks; block++)
+        sums_of_row.add(all_maxima[block], all_sums[block], all_weighted[block]);
     const Statistics statistics(sums_of_row);
     const uint32_t id = ids_n[row] - first; // of this block's logits, if it is below len
     if (thread == 0 && id < len) statistics.write({log_prob_n, entropy_n, max_n, log_sum_n}, row, sums_of_row.max, x[at(id)]);
-    const RowGradient gradient(sums_of_row.max, statistics.log_sum, statistics.entropy, d_log_prob_n[row], at_row(d_entropy_n, row));
+    const RowGradient gradient(sums_of_row.max, statistics.log_sum, statistics.entropy, d_log_prob_n[row],
+                               at_row(d_entropy_n, row));
     if (vocab % 4 == 0) {
         for (uint32_t v = thread * 4; v < len; v += THREADS * 4) {
             const float4 y = *(const float4*)(x + at(v));
-            *(float4*)(logits_v + v) = {gradient.of(y.x, v == id), gradient.of(y.y, v + 1 == id), gradient.of(y.z, v + 2 == id), gradient.of(y.w, v + 3 == id)};
+            *(float4*)(logits_v + v) = {gradient.of(y.x, v == id), gradient.of(y.y, v + 1 == id), gradient.of(y.z, v + 2 == id),
+                                        gradient.of(y.w, v + 3 == id)};
         }
     } else {
         for (uint32_t v = thread; v < len; v += THREADS) logits_v[v] = gradient.of(x[at(v)], v == id);

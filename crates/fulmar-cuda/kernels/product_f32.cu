@@ -9,7 +9,8 @@ constexpr uint32_t SIDE = TILE / EACH, THREADS = SIDE * SIDE;
 constexpr uint32_t STRIDE = TILE + EACH; // columns of shared memory begin in different banks, and stay aligned for vectors
 
 // Copies inputs [first, first + depth) of TILE rows to `to` [DEPTH, STRIDE], and zeros for rows that are not there.
-__device__ __forceinline__ void load(float* to, const float* from, uint32_t row, uint32_t rows, uint32_t inner, uint32_t first, uint32_t depth) {
+__device__ __forceinline__ void load(float* to, const float* from, uint32_t row, uint32_t rows, uint32_t inner, uint32_t first,
+                                     uint32_t depth) {
     for (uint32_t at = threadIdx.x; at < TILE * DEPTH; at += THREADS) {
         const uint32_t r = at / DEPTH, k = at % DEPTH;
         if (k < depth) to[k * STRIDE + r] = row + r < rows ? from[(size_t)(row + r) * inner + first + k] : 0.0f;
@@ -17,7 +18,8 @@ __device__ __forceinline__ void load(float* to, const float* from, uint32_t row,
 }
 
 // Grid: ceil(O / TILE) by ceil(N / TILE); shared memory: 2 * DEPTH * STRIDE floats. With `adds`, adds to what y holds.
-KERNEL(product_f32, THREADS, (const float* x_nk, const float* w_ok, float* y_no, uint32_t rows, uint32_t outs, uint32_t inner, uint32_t adds)) {
+KERNEL(product_f32, THREADS,
+       (const float* x_nk, const float* w_ok, float* y_no, uint32_t rows, uint32_t outs, uint32_t inner, uint32_t adds)) {
     SHARED(shared);
     float* x = (float*)shared; // [DEPTH, STRIDE]
     float* w = x + DEPTH * STRIDE;

@@ -8,7 +8,8 @@ namespace rms_norm {
 constexpr uint32_t THREADS = 128;
 
 // One block of threads a row; shared memory: D + 1 floats. Writes y to out_nd and s to inv_rms_n.
-KERNEL(rms_norm, THREADS, (const float* x_nd, const float* weight_d, float eps, uint32_t width, float* out_nd, float* inv_rms_n)) {
+KERNEL(rms_norm, THREADS,
+       (const float* x_nd, const float* weight_d, float eps, uint32_t width, float* out_nd, float* inv_rms_n)) {
     SHARED(shared);
     float* x = (float*)shared; // [D]
     float* inv_rms = x + width;

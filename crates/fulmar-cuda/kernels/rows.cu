@@ -6,27 +6,45 @@ namespace rows {
 constexpr uint32_t THREADS = 256;
 
 // to[n] = from[index[n]] for each n < N. One block of threads a row.
-template <class T> __device__ void gather(const T* from, const uint32_t* index_n, T* to_nw, uint32_t width) {
+template <class T>
+__device__ void gather(const T* from, const uint32_t* index_n, T* to_nw, uint32_t width) {
     const T* row = from + (size_t)index_n[blockIdx.x] * width;
     T* to = to_nw + (size_t)blockIdx.x * width;
     for (uint32_t at = threadIdx.x; at < width; at += THREADS) to[at] = row[at];
 }
 
-// to[index[n]] = from[n] for each n < N; no number is twice in index. One block of threads a row.
-template <class T> __device__ void scatter(const T* from_nw, const uint32_t* index_n, T* to, uint32_t width) {
+// to[index[n]] = from[n] for each n < N; each number is in index once at most. One block of threads a row.
+template <class T>
+__device__ void scatter(const T* from_nw, const uint32_t* index_n, T* to, uint32_t width) {
     const T* from = from_nw + (size_t)blockIdx.x * width;
     T* row = to + (size_t)index_n[blockIdx.x] * width;
     for (uint32_t at = threadIdx.x; at < width; at += THREADS) row[at] = from[at];
 }
 
-KERNEL(gather_rows_1, THREADS, (const uint8_t* from, const uint32_t* index_n, uint8_t* to_nw, uint32_t width)) { gather(from, index_n, to_nw, width); }
-KERNEL(gather_rows_2, THREADS, (const uint16_t* from, const uint32_t* index_n, uint16_t* to_nw, uint32_t width)) { gather(from, index_n, to_nw, width); }
-KERNEL(gather_rows_4, THREADS, (const uint32_t* from, const uint32_t* index_n, uint32_t* to_nw, uint32_t width)) { gather(from, index_n, to_nw, width); }
-KERNEL(gather_rows_8, THREADS, (const uint64_t* from, const uint32_t* index_n, uint64_t* to_nw, uint32_t width)) { gather(from, index_n, to_nw, width); }
-KERNEL(scatter_rows_1, THREADS, (const uint8_t* from_nw, const uint32_t* index_n, uint8_t* to, uint32_t width)) { scatter(from_nw, index_n, to, width); }
-KERNEL(scatter_rows_2, THREADS, (const uint16_t* from_nw, const uint32_t* index_n, uint16_t* to, uint32_t width)) { scatter(from_nw, index_n, to, width); }
-KERNEL(scatter_rows_4, THREADS, (const uint32_t* from_nw, const uint32_t* index_n, uint32_t* to, uint32_t width)) { scatter(from_nw, index_n, to, width); }
-KERNEL(scatter_rows_8, THREADS, (const uint64_t* from_nw, const uint32_t* index_n, uint64_t* to, uint32_t width)) { scatter(from_nw, index_n, to, width); }
+KERNEL(gather_rows_1, THREADS, (const uint8_t* from, const uint32_t* index_n, uint8_t* to_nw, uint32_t width)) {
+    gather(from, index_n, to_nw, width);
+}
+KERNEL(gather_rows_2, THREADS, (const uint16_t* from, const uint32_t* index_n, uint16_t* to_nw, uint32_t width)) {
+    gather(from, index_n, to_nw, width);
+}
+KERNEL(gather_rows_4, THREADS, (const uint32_t* from, const uint32_t* index_n, uint32_t* to_nw, uint32_t width)) {
+    gather(from, index_n, to_nw, width);
+}
+KERNEL(gather_rows_8, THREADS, (const uint64_t* from, const uint32_t* index_n, uint64_t* to_nw, uint32_t width)) {
+    gather(from, index_n, to_nw, width);
+}
+KERNEL(scatter_rows_1, THREADS, (const uint8_t* from_nw, const uint32_t* index_n, uint8_t* to, uint32_t width)) {
+    scatter(from_nw, index_n, to, width);
+}
+KERNEL(scatter_rows_2, THREADS, (const uint16_t* from_nw, const uint32_t* index_n, uint16_t* to, uint32_t width)) {
+    scatter(from_nw, index_n, to, width);
+}
+KERNEL(scatter_rows_4, THREADS, (const uint32_t* from_nw, const uint32_t* index_n, uint32_t* to, uint32_t width)) {
+    scatter(from_nw, index_n, to, width);
+}
+KERNEL(scatter_rows_8, THREADS, (const uint64_t* from_nw, const uint32_t* index_n, uint64_t* to, uint32_t width)) {
+    scatter(from_nw, index_n, to, width);
+}
 
 // x[i] *= by. Any number of blocks.
 KERNEL(scale, THREADS, (float* x, float by, uint64_t len)) {

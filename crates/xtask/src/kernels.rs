@@ -1,5 +1,5 @@
 //! `cargo xtask kernels`: compiles `crates/fulmar-cuda/kernels` with nvcc to `crates/fulmar-cuda/compiled/kernels.fatbin`, which the
-//! next build embeds. All files are one unit of nvcc, so that one module has all kernels.
+//! next build embeds. All files are one unit of nvcc, so that one module has all kernels. With `--check` the result is in `target/kernels`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,23 +29,26 @@ struct Usage {
     shared_bytes: u32,
 }
 
-/// Compiles the kernels, and returns a table of what each uses.
+/// Compiles the kernels into the folder `made`, relative to the root, and returns a table of what each uses.
 ///
 /// # Errors
 /// A message if nvcc is missing or too old, if it warns, or if a kernel uses a stack or spills without being listed.
-pub fn compile(root: &Path) -> Result<String, String> {
+pub fn compile(root: &Path, made: &str) -> Result<String, String> {
     let nvcc = nvcc(root)
         .ok_or(format!("kernels: nvcc {}.{} or later is missing: {INSTALL}\n", NVCC_MIN.0, NVCC_MIN.1))?;
-    let folder = root.join("crates/fulmar-cuda");
-    let (kernels, made) = (folder.join("kernels"), folder.join("compiled"));
-    let failed = |error: std::io::Error| format!("kernels: {}: {error}\n", folder.display());
+    let (kernels, made) = (root.join("crates/fulmar-cuda/kernels"), root.join(made));
+    let failed = |error: std::io::Error| format!("kernels: {}: {error}\n", made.display());
     fs::create_dir_all(&made).map_err(failed)?;
+    let stamp_file = made.join("stamp");
+    // Without it no build embeds what is half done.
+    fs::write(&stamp_file, "").map_err(failed)?;
+    let stamp = stamp::stamp(&kernels).map_err(failed)?;
     let unit = made.join("kernels.cu");
     fs::write(&unit, unit_of(&kernels).map_err(failed)?).map_err(failed)?;
     let flags = fs::read_to_string(kernels.join("flags.txt")).map_err(failed)?;
     let output = Command::new(&nvcc)
         .args(flags.split_whitespace())
-        .args(["-fatbin", "-Xptxas=-v", "--threads=2", "--compress-mode=size", "-I"])
+        .args(["-Xptxas=-v", "--threads=2", "-I"])
         .arg(&kernels)
         .arg("-o")
         .arg(made.join("kernels.fatbin"))
@@ -58,7 +61,7 @@ pub fn compile(root: &Path) -> Result<String, String> {
     }
     let usages = usages(&text);
     check(&usages)?;
-    fs::write(made.join("stamp"), stamp::stamp(&kernels).map_err(failed)?).map_err(failed)?;
+    fs::write(&stamp_file, stamp).map_err(failed)?;
     let bytes = fs::metadata(made.join("kernels.fatbin")).map_err(failed)?.len();
     Ok(format!("{}kernels.fatbin: {bytes} bytes\n", table(&usages)))
 }

@@ -11,14 +11,15 @@ mod tidy;
 
 const USAGE: &str =
     "usage: cargo xtask tidy                checks what no other tool can: floors, mirrors, defaults, tests, text
-       cargo xtask kernels             compiles the kernels of NVIDIA GPUs, which the next build embeds
+       cargo xtask kernels [--check]   compiles the kernels of NVIDIA GPUs, which the next build embeds; or into target/
        cargo xtask wasm [--release]    builds the WebAssembly module into wasm/";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy::check(workspace()).map(|()| "tidy: clean\n".to_owned()),
-        ["kernels"] => kernels::compile(workspace()),
+        ["kernels"] => kernels::compile(workspace(), "crates/fulmar-cuda/compiled"),
+        ["kernels", "--check"] => kernels::compile(workspace(), "target/kernels"),
         ["wasm", ref options @ ..] => return build_wasm(options),
         _ => Err(format!("{USAGE}\n")),
     };

@@ -1,0 +1,42 @@
+//! The checks: one file for each file of `crates/fulmar-cuda/kernels`.
+
+mod cast;
+mod log_prob;
+mod product_f32;
+mod rms_norm;
+mod rows;
+mod swiglu;
+
+use fulmar_core::Result;
+
+use crate::card::{Card, Shape};
+use crate::report::Report;
+
+/// Compares the kernels of one file with the processor; the errors are those of the card.
+type Check = fn(&Card, &mut Report) -> Result<()>;
+
+/// Name -> the check of a file of kernels.
+pub const CHECKS: [(&str, Check); 6] = [
+    ("cast", cast::check),
+    ("log_prob", log_prob::check),
+    ("product_f32", product_f32::check),
+    ("rms_norm", rms_norm::check),
+    ("rows", rows::check),
+    ("swiglu", swiglu::check),
+];
+
+/// Threads of a block of kernels that go over elements.
+const THREADS: u32 = 256;
+
+/// Lengths of what such a kernel goes over: one below and above a warp, a block, and what [`elements`] gives at once.
+const LENGTHS: [usize; 12] = [1, 2, 31, 32, 33, 255, 256, 257, 767, 768, 769, 10_000];
+
+/// Returns the shape of a launch over elements: three blocks, so that longer inputs take several rounds.
+const fn elements() -> Shape {
+    Shape { blocks: (3, 1), threads: THREADS, shared_bytes: 0 }
+}
+
+/// Returns the shape of a launch with one block for each of `rows`.
+fn a_block_each(rows: usize, threads: u32, shared_bytes: u32) -> Shape {
+    Shape { blocks: (rows as u32, 1), threads, shared_bytes }
+}

@@ -1,0 +1,75 @@
+//! Casts between f32 and bfloat16.
+
+use fulmar_core::Result;
+use half::bf16;
+
+use super::{LENGTHS, elements};
+use crate::arguments;
+use crate::card::Card;
+use crate::numbers::random;
+use crate::report::Report;
+
+/// Numbers whose rounding is special: ties both ways, the largest, subnormal ones, infinities and NaNs.
+const SPECIAL: [u32; 16] = [
+    0x0000_0000,
+    0x8000_0000,
+    0x3f80_8000,
+    0x3f81_8000,
+    0x3f80_8001,
+    0x3f80_7fff,
+    0x7f7f_ffff,
+    0xff7f_ffff,
+    0x0000_0001,
+    0x0000_8000,
+    0x0001_8000,
+    0x7f80_0000,
+    0xff80_0000,
+    0x7f80_0001,
+    0xffff_ffff,
+    0x7fc0_1234,
+];
+
+/// Compares the three casts at every length.
+///
+/// # Errors
+/// Those of the card.
+pub fn check(card: &Card, report: &mut Report) -> Result<()> {
+    for len in LENGTHS {
+        let mut numbers = random("cast", len, 1e3);
+        for (number, bits) in numbers.iter_mut().zip(SPECIAL) {
+            *number = f32::from_bits(bits);
+        }
+        let shape = len.to_string();
+        let mut halves = vec![bf16::ZERO; len];
+        fulmar_kernel::f32_to_bf16(&numbers, &mut halves);
+        let (from, to) = (card.upload(&numbers)?, card.poisoned::<u16>(len)?);
+        card.launch("f32_to_bf16", elements(), arguments![&from, &to, len])?;
+        report.same("f32_to_bf16", &shape, &bits(&to.read()?), &halves);
+
+        let mut wide = vec![0.0; len];
+        fulmar_kernel::bf16_to_f32(&halves, &mut wide);
+        let (from, to) = (card.upload(&bits_of(&halves))?, card.poisoned::<f32>(len)?);
+        card.launch("bf16_to_f32", elements(), arguments![&from, &to, len])?;
+        report.same("bf16_to_f32", &shape, &to.read()?, &wide);
+
+        let others: Vec<bf16> = halves.iter().enumerate().map(|(at, half)| changed(*half, at)).collect();
+        let (from, to) = (card.upload(&bits_of(&others))?, card.upload(&numbers)?);
+        fulmar_kernel::take_other_bf16(&others, &mut numbers);
+        card.launch("take_other_bf16", elements(), arguments![&from, &to, len])?;
+        report.same("take_other_bf16", &shape, &to.read()?, &numbers);
+    }
+    Ok(())
+}
+
+/// Returns every third number with another lowest bit.
+fn changed(half: bf16, at: usize) -> bf16 {
+    bf16::from_bits(half.to_bits() ^ u16::from(at % 3 == 1))
+}
+
+fn bits(values: &[u16]) -> Vec<bf16> {
+    values.iter().map(|bits| bf16::from_bits(*bits)).collect()
+}
+
+fn bits_of(values: &[bf16]) -> Vec<u16> {
+    values.iter().map(|value| value.to_bits()).collect()
+}

@@ -1,0 +1,195 @@
+//! Log-probs, entropies and gradients of rows of logits: every bit of `fulmar-kernel`'s.
+
+use fulmar_core::Result;
+use fulmar_kernel::{LogProb, log_prob_backward_rows, log_prob_rows};
+
+use crate::arguments;
+use crate::card::{Card, Shape};
+use crate::numbers::random;
+use crate::report::Report;
+
+const THREADS: u32 = 256;
+const CLUSTER: u32 = 8;
+/// Logits of a block of sums.
+const BLOCK: usize = 4096;
+/// Floats of shared memory that a block of 4,096 logits takes.
+const STRIDE: usize = BLOCK + 16;
+
+/// Rows, vocabulary, and the largest logit: one below and above a lane, a block, a round of 16 blocks and a cluster's part.
+const SHAPES: [(usize, usize, f32); 19] = [
+    (2, 1, 1.0),
+    (3, 5, 4.0),
+    (5, 6, 4.0),
+    (2, 15, 4.0),
+    (5, 16, 4.0),
+    (5, 17, 90.0),
+    (1, 97, 4.0),
+    (2, 4_095, 8.0),
+    (5, 4_096, 8.0),
+    (3, 4_097, 8.0),
+    (2, 4_098, 8.0),
+    (5, 4_100, 30.0),
+    (2, 32_768, 12.0),
+    (1, 32_769, 12.0),
+    (1, 65_535, 12.0),
+    (1, 65_536, 12.0),
+    (2, 65_537, 40.0),
+    (1, 151_936, 12.0),
+    (1, 262_144, 90.0),
+];
+
+/// Numbers of one kind that a row gets at its places: first, middle and last.
+const ODD: [(&str, f32); 4] =
+    [("finite", 0.0), ("-inf", f32::NEG_INFINITY), ("NaN", f32::NAN), ("inf", f32::INFINITY)];
+
+/// Compares the three kernels at every shape.
+///
+/// # Errors
+/// Those of the card.
+pub fn check(card: &Card, report: &mut Report) -> Result<()> {
+    for (rows, vocab, scale) in SHAPES {
+        let odd_kinds = if vocab > 5_000 { 2 } else { ODD.len() };
+        for (kind, odd) in &ODD[..odd_kinds] {
+            let mut logits = random("logits", rows * vocab, scale);
+            if odd.abs() > 0.0 || odd.is_nan() {
+                for row in logits.chunks_exact_mut(vocab) {
+                    for place in [0, vocab / 2, vocab - 1] {
+                        row[place] = *odd;
+                    }
+                }
+            }
+            compare(card, report, &format!("{rows} x {vocab}, {kind}"), logits, rows)?;
+        }
+    }
+    compare(card, report, "2 x 33, -inf alone", vec![f32::NEG_INFINITY; 66], 2)
+}
+
+struct Inputs {
+    logits: Vec<f32>,
+    ids: Vec<u32>,
+    d_log_prob: Vec<f32>,
+    d_entropy: Vec<f32>,
+    vocab: usize,
+}
+
+fn compare(card: &Card, report: &mut Report, shape: &str, logits: Vec<f32>, rows: usize) -> Result<()> {
+    let vocab = logits.len() / rows;
+    let places = [0, vocab - 1, 1, vocab / 2, vocab - vocab.min(2)].map(|place| place.min(vocab - 1));
+    let inputs = Inputs {
+        ids: (0..rows).map(|row| places[row % places.len()] as u32).collect(),
+        d_log_prob: random("d_log_prob", rows, 1.0),
+        d_entropy: random("d_entropy", rows, 0.1),
+        vocab,
+        logits,
+    };
+    let wanted = log_prob_rows(&inputs.logits, &inputs.ids);
+    let mut gradient = inputs.logits.clone();
+    log_prob_backward_rows(&mut gradient, &inputs.ids, &wanted, &inputs.d_log_prob, Some(&inputs.d_entropy));
+    apart(card, report, shape, &inputs, &wanted, &gradient)?;
+    if card.capability.0 >= 9 {
+        together(card, report, shape, &inputs, &wanted, &gradient)?;
+    }
+    let mut gradient = inputs.logits.clone();
+    log_prob_backward_rows(&mut gradient, &inputs.ids, &wanted, &inputs.d_log_prob, None);
+    without_entropy(card, report, shape, &inputs, &wanted, &gradient)
+}
+
+/// `log_prob_rows`, then `log_prob_backward_rows` on what it wrote.
+fn apart(
+    card: &Card,
+    report: &mut Report,
+    shape: &str,
+    inputs: &Inputs,
+    wanted: &[LogProb],
+    gradient: &[f32],
+) -> Result<()> {
+    let rows = inputs.ids.len();
+    let (logits, ids) = (card.upload(&inputs.logits)?, card.upload(&inputs.ids)?);
+    let (d_log_prob, d_entropy) = (card.upload(&inputs.d_log_prob)?, card.upload(&inputs.d_entropy)?);
+    let found = Found::new(card, rows)?;
+    let grid = Shape { blocks: (rows as u32, 1), threads: THREADS, shared_bytes: 3 * 16 * 4 };
+    let Found { log_prob, entropy, max, log_sum } = &found;
+    let arguments = arguments![&logits, &ids, inputs.vocab, log_prob, entropy, max, log_sum];
+    card.launch("log_prob_rows", grid, arguments)?;
+    found.compare(report, "log_prob_rows", shape, wanted)?;
+    let grid = Shape { shared_bytes: 0, ..grid };
+    let arguments = arguments![&logits, &ids, inputs.vocab, entropy, max, log_sum, &d_log_prob, &d_entropy];
+    card.launch("log_prob_backward_rows", grid, arguments)?;
+    report.same("log_prob_backward_rows", shape, &logits.read()?, gradient);
+    Ok(())
+}
+
+fn together(
+    card: &Card,
+    report: &mut Report,
+    shape: &str,
+    inputs: &Inputs,
+    wanted: &[LogProb],
+    gradient: &[f32],
+) -> Result<()> {
+    let rows = inputs.ids.len();
+    let (logits, ids) = (card.upload(&inputs.logits)?, card.upload(&inputs.ids)?);
+    let (d_log_prob, d_entropy) = (card.upload(&inputs.d_log_prob)?, card.upload(&inputs.d_entropy)?);
+    let found = Found::new(card, rows)?;
+    let blocks_each = inputs.vocab.div_ceil(BLOCK).div_ceil(CLUSTER as usize);
+    let shared_bytes = 4 * (blocks_each * STRIDE + 3 * 14 + 3 * 14 * CLUSTER as usize) as u32;
+    let grid = Shape { blocks: (rows as u32 * CLUSTER, 1), threads: THREADS, shared_bytes };
+    let Found { log_prob, entropy, max, log_sum } = &found;
+    let arguments =
+        arguments![&logits, &ids, inputs.vocab, &d_log_prob, &d_entropy, log_prob, entropy, max, log_sum];
+    card.launch("log_prob_and_backward_rows", grid, arguments)?;
+    found.compare(report, "log_prob_and_backward_rows", shape, wanted)?;
+    report.same("log_prob_and_backward_rows, gradient", shape, &logits.read()?, gradient);
+    Ok(())
+}
+
+/// `log_prob_backward_rows` with a null pointer for the gradients of the entropies.
+fn without_entropy(
+    card: &Card,
+    report: &mut Report,
+    shape: &str,
+    inputs: &Inputs,
+    found: &[LogProb],
+    gradient: &[f32],
+) -> Result<()> {
+    let (logits, ids) = (card.upload(&inputs.logits)?, card.upload(&inputs.ids)?);
+    let entropy = card.upload(&found.iter().map(|row| row.entropy).collect::<Vec<_>>())?;
+    let max = card.upload(&found.iter().map(|row| row.max).collect::<Vec<_>>())?;
+    let log_sum = card.upload(&found.iter().map(|row| row.log_sum).collect::<Vec<_>>())?;
+    let d_log_prob = card.upload(&inputs.d_log_prob)?;
+    let grid = Shape { blocks: (inputs.ids.len() as u32, 1), threads: THREADS, shared_bytes: 0 };
+    let arguments = arguments![&logits, &ids, inputs.vocab, &entropy, &max, &log_sum, &d_log_prob, None];
+    card.launch("log_prob_backward_rows", grid, arguments)?;
+    report.same("log_prob_backward_rows, no entropy", shape, &logits.read()?, gradient);
+    Ok(())
+}
+
+/// The columns of [`LogProb`].
+struct Found {
+    log_prob: crate::card::Buffer<f32>,
+    entropy: crate::card::Buffer<f32>,
+    max: crate::card::Buffer<f32>,
+    log_sum: crate::card::Buffer<f64>,
+}
+
+impl Found {
+    fn new(card: &Card, rows: usize) -> Result<Self> {
+        Ok(Self {
+            log_prob: card.poisoned(rows)?,
+            entropy: card.poisoned(rows)?,
+            max: card.poisoned(rows)?,
+            log_sum: card.poisoned(rows)?,
+        })
+    }
+
+    fn compare(&self, report: &mut Report, name: &str, shape: &str, wanted: &[LogProb]) -> Result<()> {
+        let column = |of: fn(&LogProb) -> f32| wanted.iter().map(of).collect::<Vec<_>>();
+        let log_sums: Vec<f64> = wanted.iter().map(|row| row.log_sum).collect();
+        let named = |column: &str| format!("{name}, {column}");
+        report.same(&named("log_prob"), shape, &self.log_prob.read()?, &column(|row| row.log_prob));
+        report.same(&named("entropy"), shape, &self.entropy.read()?, &column(|row| row.entropy));
+        report.same(&named("max"), shape, &self.max.read()?, &column(|row| row.max));
+        report.same(&named("log_sum"), shape, &self.log_sum.read()?, &log_sums);
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! Products of f32 rows: every bit of `fulmar-kernel`'s `matmul`, for any number of rows.
+
+use fulmar_core::Result;
+use fulmar_kernel::{MatRef, matmul};
+
+use crate::arguments;
+use crate::card::{Argument, Card, Shape};
+use crate::numbers::random;
+use crate::report::Report;
+
+/// Rows and outputs of a block of threads, and inputs that it holds at once.
+const TILE: usize = 64;
+const DEPTH: usize = 16;
+
+/// Rows, outputs and inputs: one below and above a tile in each direction.
+const SHAPES: [(usize, usize, usize); 16] = [
+    (1, 1, 1),
+    (1, 5, 7),
+    (3, 2, 15),
+    (2, 3, 16),
+    (5, 4, 17),
+    (63, 1, 33),
+    (64, 64, 48),
+    (65, 63, 31),
+    (1, 65, 641),
+    (7, 64, 640),
+    (4, 128, 129),
+    (70, 129, 64),
+    (128, 127, 5),
+    (2, 200, 896),
+    (1, 64, 4_864),
+    (33, 31, 1),
+];
+
+/// Compares products at every shape, with and without adding to the result.
+///
+/// # Errors
+/// Those of the card.
+pub fn check(card: &Card, report: &mut Report) -> Result<()> {
+    for (rows, outs, inner) in SHAPES {
+        for adds in [false, true] {
+            let x = random("x", rows * inner, 1.0);
+            let w = random("w", outs * inner, 1.0);
+            let mut y = random("y", rows * outs, 1.0);
+            let product = Product::new(card, &x, &w, &y, [rows, outs, inner])?;
+            card.launch("product_f32", product.shape(), product.arguments(adds))?;
+            multiply(&mut y, &x, &w, [rows, outs, inner], adds);
+            let shape = format!("{rows} x {outs} x {inner}, adds {adds}");
+            report.same("product_f32", &shape, &product.y.read()?, &y);
+        }
+    }
+    special(card, report)?;
+    captured(card, report)
+}
+
+/// Numbers that a padded or reordered sum would change: zeros with a sign, infinities, NaN, sums that overflow on the way.
+fn special(card: &Card, report: &mut Report) -> Result<()> {
+    let (rows, outs, inner) = (5, 3, 18);
+    let mut x = vec![-0.0; rows * inner];
+    x[inner] = f32::INFINITY;
+    x[2 * inner + 17] = f32::NAN;
+    x[3 * inner..4 * inner].fill(3e38);
+    x[4 * inner] = 1e-45;
+    let w: Vec<f32> = (0..outs * inner).map(|at| if at % 2 == 0 { 1.0 } else { -0.5 }).collect();
+    let mut y = vec![0.0; rows * outs];
+    let product = Product::new(card, &x, &w, &y, [rows, outs, inner])?;
+    card.launch("product_f32", product.shape(), product.arguments(false))?;
+    multiply(&mut y, &x, &w, [rows, outs, inner], false);
+    report.same("product_f32", "special numbers", &product.y.read()?, &y);
+    Ok(())
+}
+
+/// A launch that a graph repeats has the arguments of its capture and the memory of its run.
+fn captured(card: &Card, report: &mut Report) -> Result<()> {
+    let (rows, outs, inner) = (3, 70, 20);
+    let (x, w, mut y) =
+        (random("x", rows * inner, 1.0), random("w", outs * inner, 1.0), vec![0.0; rows * outs]);
+    let product = Product::new(card, &x, &w, &y, [rows, outs, inner])?;
+    card.repeat_captured(3, "product_f32", product.shape(), product.arguments(true))?;
+    for _ in 0..3 {
+        multiply(&mut y, &x, &w, [rows, outs, inner], true);
+    }
+    report.same("product_f32", "three launches of a graph", &product.y.read()?, &y);
+    Ok(())
+}
+
+fn multiply(y: &mut [f32], x: &[f32], w: &[f32], [rows, outs, inner]: [usize; 3], adds: bool) {
+    matmul(y, MatRef::new(x, rows, inner), MatRef::new(w, outs, inner).transposed(), adds);
+}
+
+/// The operands on the card.
+struct Product {
+    x: crate::card::Buffer<f32>,
+    w: crate::card::Buffer<f32>,
+    y: crate::card::Buffer<f32>,
+    /// Rows, outputs, inputs.
+    sizes: [usize; 3],
+}
+
+impl Product {
+    fn new(card: &Card, x: &[f32], w: &[f32], y: &[f32], sizes: [usize; 3]) -> Result<Self> {
+        Ok(Self { x: card.upload(x)?, w: card.upload(w)?, y: card.upload(y)?, sizes })
+    }
+
+    fn shape(&self) -> Shape {
+        let [rows, outs, _] = self.sizes;
+        let stride = TILE + 4;
+        Shape {
+            blocks: (outs.div_ceil(TILE) as u32, rows.div_ceil(TILE) as u32),
+            threads: 256,
+            shared_bytes: (2 * DEPTH * stride * 4) as u32,
+        }
+    }
+
+    fn arguments(&self, adds: bool) -> [Argument; 7] {
+        let [rows, outs, inner] = self.sizes;
+        arguments![&self.x, &self.w, &self.y, rows, outs, inner, u32::from(adds)]
+    }
+}

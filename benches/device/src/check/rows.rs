@@ -1,0 +1,101 @@
+//! Rows moved by their numbers, scaling, and the first number that is not finite.
+
+use fulmar_core::{Result, Rng};
+
+use super::{LENGTHS, a_block_each, elements};
+use crate::arguments;
+use crate::card::Card;
+use crate::numbers::random;
+use crate::report::Report;
+
+const THREADS: u32 = 256;
+
+/// Rows there, rows moved, and elements of a row.
+const SHAPES: [(usize, usize, usize); 12] = [
+    (1, 1, 1),
+    (2, 1, 3),
+    (5, 5, 31),
+    (7, 3, 32),
+    (9, 9, 33),
+    (4, 2, 255),
+    (4, 4, 256),
+    (6, 5, 257),
+    (3, 3, 511),
+    (3, 2, 513),
+    (100, 64, 7),
+    (50, 50, 768),
+];
+
+/// Compares every kernel with a loop over rows.
+///
+/// # Errors
+/// Those of the card.
+pub fn check(card: &Card, report: &mut Report) -> Result<()> {
+    for shape in SHAPES {
+        for size in [1, 2, 4, 8] {
+            moved(card, report, shape, size)?;
+        }
+    }
+    for len in LENGTHS {
+        scaled(card, report, len)?;
+        for place in [0, len / 2, len - 1, len] {
+            first_non_finite(card, report, len, place)?;
+        }
+    }
+    Ok(())
+}
+
+fn moved(
+    card: &Card,
+    report: &mut Report,
+    (there, count, width): (usize, usize, usize),
+    size: usize,
+) -> Result<()> {
+    let bytes = width * size;
+    let mut rng = Rng::new(22).stream("rows").fork((there * bytes) as u64);
+    let from: Vec<u8> = (0..there * bytes).map(|_| rng.next_u32() as u8).collect();
+    // Both ends are among the rows that are moved.
+    let mut index: Vec<u32> = (0..there as u32).collect();
+    index.reverse();
+    index.swap(count.min(there - 1), there - 1);
+    index.truncate(count);
+    let row = |of: &[u8], at: usize| of[at * bytes..][..bytes].to_vec();
+    let gathered: Vec<u8> = index.iter().flat_map(|at| row(&from, *at as usize)).collect();
+    let (from_at, index_at, to) = (card.upload(&from)?, card.upload(&index)?, card.poisoned(count * bytes)?);
+    let grid = a_block_each(count, THREADS, 0);
+    card.launch(&format!("gather_rows_{size}"), grid, arguments![&from_at, &index_at, &to, width])?;
+    let shape = format!("{count} of {there} x {width} of {size} bytes");
+    report.same("gather_rows", &shape, &to.read()?, &gathered);
+
+    let mut scattered = vec![0xff; there * bytes];
+    for (n, at) in index.iter().enumerate() {
+        scattered[*at as usize * bytes..][..bytes].copy_from_slice(&from[n * bytes..][..bytes]);
+    }
+    let to = card.poisoned(there * bytes)?;
+    card.launch(&format!("scatter_rows_{size}"), grid, arguments![&from_at, &index_at, &to, width])?;
+    report.same("scatter_rows", &shape, &to.read()?, &scattered);
+    Ok(())
+}
+
+fn scaled(card: &Card, report: &mut Report, len: usize) -> Result<()> {
+    let mut numbers = random("scale", len, 3.0);
+    let at = card.upload(&numbers)?;
+    card.launch("scale", elements(), arguments![&at, 0.3_f32, len])?;
+    numbers.iter_mut().for_each(|number| *number *= 0.3);
+    report.same("scale", &len.to_string(), &at.read()?, &numbers);
+    Ok(())
+}
+
+fn first_non_finite(card: &Card, report: &mut Report, len: usize, place: usize) -> Result<()> {
+    let mut numbers = random("finite", len, f32::MAX);
+    for (at, odd) in [(place, f32::NAN), (place + 1, f32::INFINITY), (place + 400, f32::NEG_INFINITY)] {
+        if let Some(number) = numbers.get_mut(at) {
+            *number = odd;
+        }
+    }
+    let wanted = numbers.iter().position(|number| !number.is_finite()).map_or(u32::MAX, |at| at as u32);
+    let (at, first) = (card.upload(&numbers)?, card.upload(&[u32::MAX])?);
+    card.launch("first_non_finite", elements(), arguments![&at, len, &first])?;
+    report.same("first_non_finite", &format!("{len}, at {place}"), &first.read()?, &[wanted]);
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Comparisons: bits of a card against bits of the processor, counted and written as they are made.
+
+use std::fmt::Debug;
+use std::io::Write;
+
+use half::bf16;
+
+/// Differing elements that a failed comparison shows.
+const SHOWN_MAX: usize = 5;
+
+/// The comparisons of a run.
+#[derive(Default)]
+pub struct Report {
+    pub passed: usize,
+    pub failed: usize,
+}
+
+/// A number that is compared by its bits. Every NaN equals every other: processors and GPUs make different ones.
+pub trait Bits: Copy + Debug {
+    fn bits(self) -> u64;
+}
+
+impl Bits for f32 {
+    fn bits(self) -> u64 {
+        if self.is_nan() { u64::MAX } else { u64::from(self.to_bits()) }
+    }
+}
+
+impl Bits for f64 {
+    fn bits(self) -> u64 {
+        if self.is_nan() { u64::MAX } else { self.to_bits() }
+    }
+}
+
+impl Bits for bf16 {
+    fn bits(self) -> u64 {
+        u64::from(self.to_bits())
+    }
+}
+
+impl Bits for u8 {
+    fn bits(self) -> u64 {
+        u64::from(self)
+    }
+}
+
+impl Bits for u32 {
+    fn bits(self) -> u64 {
+        u64::from(self)
+    }
+}
+
+impl Report {
+    /// Counts a comparison; of one that fails it writes the first differing elements.
+    pub fn same<T: Bits>(&mut self, name: &str, shape: &str, got: &[T], wanted: &[T]) {
+        let differ = |index: &usize| got[*index].bits() != wanted[*index].bits();
+        let differing: Vec<usize> = (0..got.len().min(wanted.len())).filter(differ).collect();
+        if differing.is_empty() && got.len() == wanted.len() {
+            self.passed += 1;
+            return;
+        }
+        self.failed += 1;
+        write(&format!("FAILED {name} {shape}: {} of {} differ", differing.len(), wanted.len()));
+        for index in differing.into_iter().take(SHOWN_MAX) {
+            write(&format!("  [{index}]: got {:?}, wanted {:?}", got[index], wanted[index]));
+        }
+    }
+
+    /// Counts what could not be compared.
+    pub fn broken(&mut self, name: &str, error: &fulmar_core::Error) {
+        self.failed += 1;
+        write(&format!("FAILED {name}: {error}"));
+    }
+}
+
+/// Writes a line; a reader that has gone changes nothing.
+pub fn write(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}

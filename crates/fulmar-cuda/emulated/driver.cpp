@@ -1,0 +1,206 @@
+// A libcuda.so whose GPU is the processor: the functions of NVIDIA's driver that Fulmar calls, for machines without a GPU.
+//
+// Work is done when a call returns, unless its stream is captured. Options, from the environment: FULMAR_EMULATED_CAPABILITY
+// (80 or 90, the default), FULMAR_EMULATED_FAIL_ALLOCATION=N and FULMAR_EMULATED_FAIL_LAUNCH=N, which let call number N fail,
+// counted from 1.
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include "blocks.h"
+#include "memory.h"
+
+using namespace emulated;
+
+namespace {
+using Address = unsigned long long;
+
+enum Status {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    INVALID_DEVICE = 101,
+    NOT_FOUND = 500,
+    OUT_OF_RESOURCES = 701,
+    LAUNCH_FAILED = 719,
+    CAPTURE_UNSUPPORTED = 900
+};
+enum Attribute { MULTIPROCESSORS = 16, L2_BYTES = 38, MAJOR = 75, MINOR = 76, SHARED_BYTES_OPTIN = 97, MEMORY_POOLS = 115 };
+constexpr int SHARED_BYTES_ATTRIBUTE = 8; // of a function: the shared memory that a launch may ask for
+
+struct Graph {
+    std::vector<std::function<int()>> nodes;
+};
+struct Stream {
+    std::unique_ptr<Graph> captured;
+};
+struct Event {};
+
+std::map<std::string, std::atomic<long>> calls;
+
+int capability() {
+    const std::string name = option("FULMAR_EMULATED_CAPABILITY", "90");
+    if (name != "80" && name != "90") fail("FULMAR_EMULATED_CAPABILITY must be 80 or 90: got %s", name.c_str());
+    return atoi(name.c_str());
+}
+uint32_t shared_bytes_max() { return (capability() == 90 ? 227 : 163) << 10; }
+
+// Returns whether this is the call that the environment wants to fail.
+bool must_fail(const char* what) { return ++calls[what] == atol(option(what, "0")); }
+
+Stream* stream_of(void* handle) {
+    static Stream none;
+    return handle ? (Stream*)handle : &none;
+}
+
+int queue(void* stream, std::function<int()> work) {
+    auto& captured = stream_of(stream)->captured;
+    if (!captured) return work();
+    captured->nodes.push_back(std::move(work));
+    return SUCCESS;
+}
+
+bool is_within_limits(const Launch& of) {
+    const auto [gx, gy, gz] = of.grid;
+    const auto [bx, by, bz] = of.block;
+    const bool has_threads =
+        bx && by && bz && bx <= 1024 && by <= 1024 && bz <= 64 && (uint64_t)bx * by * bz <= of.kernel->threads_max;
+    const bool has_blocks = gx && gy && gz && gx < 1u << 31 && gy <= 65535 && gz <= 65535 && gx % of.kernel->cluster == 0;
+    return has_threads && has_blocks && of.shared_bytes <= of.kernel->shared_max;
+}
+} // namespace
+
+extern "C" {
+int cuInit(unsigned) { return SUCCESS; }
+int cuDriverGetVersion(int* version) { return *version = 13000, SUCCESS; }
+int cuDeviceGetCount(int* count) { return *count = 1, SUCCESS; }
+int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, ordinal == 0 ? SUCCESS : INVALID_DEVICE; }
+int cuDeviceGetName(char* to, int len, int) { return snprintf(to, len, "emulated GPU"), SUCCESS; }
+int cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = MEMORY_BYTES, SUCCESS; }
+int cuMemGetInfo_v2(size_t* free, size_t* total) { return *free = free_bytes(), *total = MEMORY_BYTES, SUCCESS; }
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+    switch (attribute) {
+        case MULTIPROCESSORS: *value = 132; break;
+        case L2_BYTES: *value = 50 << 20; break;
+        case MAJOR: *value = capability() / 10; break;
+        case MINOR: *value = capability() % 10; break;
+        case SHARED_BYTES_OPTIN: *value = (int)shared_bytes_max(); break;
+        case MEMORY_POOLS: *value = 1; break;
+        default: *value = 0;
+    }
+    return SUCCESS;
+}
+
+int cuDevicePrimaryCtxRetain(void** context, int) { return *context = (void*)1, SUCCESS; }
+int cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
+int cuCtxSetCurrent(void*) { return SUCCESS; }
+int cuCtxGetCurrent(void** context) { return *context = (void*)1, SUCCESS; }
+int cuCtxSynchronize() { return SUCCESS; }
+
+int cuModuleLoadData(void** module, const void*) { return *module = (void*)1, SUCCESS; }
+int cuModuleUnload(void*) { return SUCCESS; }
+int cuModuleGetFunction(void** function, void*, const char* name) {
+    const auto at = kernels().find(name);
+    if (at == kernels().end()) return NOT_FOUND;
+    return *function = &*at, SUCCESS;
+}
+int cuFuncSetAttribute(void* function, int attribute, int value) {
+    auto& kernel = ((std::pair<const std::string, Kernel>*)function)->second;
+    if (attribute != SHARED_BYTES_ATTRIBUTE || value < 0 || (uint32_t)value > shared_bytes_max()) return INVALID_VALUE;
+    return kernel.shared_max = max(kernel.shared_max, (uint32_t)value), SUCCESS;
+}
+
+int cuStreamCreate(void** stream, unsigned) { return *stream = new Stream, SUCCESS; }
+int cuStreamDestroy_v2(void* stream) { return delete (Stream*)stream, SUCCESS; }
+int cuStreamSynchronize(void* stream) { return stream_of(stream)->captured ? CAPTURE_UNSUPPORTED : SUCCESS; }
+int cuStreamWaitEvent(void*, void*, unsigned) { return SUCCESS; }
+int cuEventCreate(void** event, unsigned) { return *event = new Event, SUCCESS; }
+int cuEventDestroy_v2(void* event) { return delete (Event*)event, SUCCESS; }
+int cuEventRecord(void*, void*) { return SUCCESS; }
+int cuEventSynchronize(void*) { return SUCCESS; }
+
+int cuMemAllocAsync(Address* address, size_t bytes, void* stream) {
+    if (stream_of(stream)->captured) return CAPTURE_UNSUPPORTED;
+    if (must_fail("FULMAR_EMULATED_FAIL_ALLOCATION")) return OUT_OF_MEMORY;
+    *address = allocate(bytes);
+    return *address ? SUCCESS : OUT_OF_MEMORY;
+}
+int cuMemAlloc_v2(Address* address, size_t bytes) { return cuMemAllocAsync(address, bytes, nullptr); }
+int cuMemFreeAsync(Address address, void* stream) {
+    if (stream_of(stream)->captured) return CAPTURE_UNSUPPORTED;
+    return release(address) ? SUCCESS : INVALID_VALUE;
+}
+int cuMemFree_v2(Address address) { return cuMemFreeAsync(address, nullptr); }
+int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* stream) {
+    if (!holds(to, bytes)) return INVALID_VALUE;
+    return queue(stream, [=] {
+        Opened opened;
+        memcpy((void*)to, from, bytes);
+        return (int)SUCCESS;
+    });
+}
+int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream) {
+    if (!holds(from, bytes)) return INVALID_VALUE;
+    return queue(stream, [=] {
+        Opened opened;
+        memcpy(to, (void*)from, bytes);
+        return (int)SUCCESS;
+    });
+}
+int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void* stream) {
+    if (!holds(from, bytes) || !holds(to, bytes)) return INVALID_VALUE;
+    return queue(stream, [=] {
+        Opened opened;
+        memmove((void*)to, (void*)from, bytes);
+        return (int)SUCCESS;
+    });
+}
+int cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void* stream) {
+    if (!holds(to, bytes)) return INVALID_VALUE;
+    return queue(stream, [=] {
+        Opened opened;
+        memset((void*)to, value, bytes);
+        return (int)SUCCESS;
+    });
+}
+
+int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void* stream, void** arguments, void**) {
+    const auto& [name, kernel] = *(const std::pair<const std::string, Kernel>*)function;
+    const Launch of{name, &kernel, {gx, gy, gz}, {bx, by, bz}, shared};
+    if (!is_within_limits(of)) return INVALID_VALUE;
+    if (must_fail("FULMAR_EMULATED_FAIL_LAUNCH")) return OUT_OF_RESOURCES;
+    if (kernel.cluster > 1 && capability() < 90) return LAUNCH_FAILED;
+    // The driver reads the arguments before the call returns: a graph has their values of then.
+    auto values = std::make_shared<std::vector<std::vector<unsigned char>>>();
+    for (size_t i = 0; i < kernel.argument_sizes.size(); i++) {
+        const auto* from = (const unsigned char*)arguments[i];
+        values->emplace_back(from, from + kernel.argument_sizes[i]);
+    }
+    return queue(stream, [=] {
+        std::vector<void*> places;
+        for (auto& value : *values) places.push_back(value.data());
+        Opened opened;
+        run(of, places.data());
+        return (int)SUCCESS;
+    });
+}
+
+int cuStreamBeginCapture_v2(void* stream, int) { return stream_of(stream)->captured = std::make_unique<Graph>(), SUCCESS; }
+int cuStreamEndCapture(void* stream, void** graph) { return *graph = stream_of(stream)->captured.release(), SUCCESS; }
+int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+    return *executable = new Graph(*(Graph*)graph), SUCCESS;
+}
+int cuGraphLaunch(void* executable, void*) {
+    for (auto& node : ((Graph*)executable)->nodes)
+        if (const int status = node()) return status;
+    return SUCCESS;
+}
+int cuGraphExecDestroy(void* executable) { return delete (Graph*)executable, SUCCESS; }
+int cuGraphDestroy(void* graph) { return delete (Graph*)graph, SUCCESS; }
+
+int cuGetErrorName(int status, const char** name) {
+    return *name = status == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR", SUCCESS;
+}
+int cuGetErrorString(int, const char** text) { return *text = "an error of the emulated driver", SUCCESS; }
+}

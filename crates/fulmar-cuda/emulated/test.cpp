@@ -1,0 +1,208 @@
+// The test of the emulated driver: each fault of faults.cu is reported, each limit is kept, each option does what it says.
+// Every case runs in a process of its own, as most of them end it.
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+extern "C" {
+using Address = unsigned long long;
+int cuDeviceGetAttribute(int* value, int attribute, int device);
+int cuModuleGetFunction(void** function, void* module, const char* name);
+int cuFuncSetAttribute(void* function, int attribute, int value);
+int cuStreamCreate(void** stream, unsigned flags);
+int cuStreamSynchronize(void* stream);
+int cuMemAllocAsync(Address* address, size_t bytes, void* stream);
+int cuMemFreeAsync(Address address, void* stream);
+int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* stream);
+int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream);
+int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void* stream, void** arguments, void** extra);
+int cuStreamBeginCapture_v2(void* stream, int mode);
+int cuStreamEndCapture(void* stream, void** graph);
+int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long flags);
+int cuGraphLaunch(void* executable, void* stream);
+}
+
+namespace {
+constexpr int SHARED_BYTES_ATTRIBUTE = 8, COUNT = 64;
+
+void* function(const char* name) {
+    void* found = nullptr;
+    return cuModuleGetFunction(&found, nullptr, name) == 0 ? found : nullptr;
+}
+Address allocate(int count, void* stream = nullptr) {
+    Address address = 0;
+    return cuMemAllocAsync(&address, count * sizeof(float), stream) == 0 ? address : 0;
+}
+int launch(const char* name, Address x, unsigned shared = 256, unsigned blocks = 1, unsigned threads = COUNT,
+           void* stream = nullptr, float by = 1.0f) {
+    void* arguments[] = {&x, &by};
+    return cuLaunchKernel(function(name), blocks, 1, 1, threads, 1, 1, shared, stream, arguments, nullptr);
+}
+std::vector<float> read(Address from, int count) {
+    std::vector<float> values(count);
+    return cuMemcpyDtoHAsync_v2(values.data(), from, count * sizeof(float), nullptr) == 0 ? values : std::vector<float>();
+}
+// Exit status of a case: 0 if what it promises holds.
+int holds(bool is_true) { return is_true ? 0 : 1; }
+
+std::vector<float> result(const char* name, const char* order, unsigned blocks = 1) {
+    setenv("FULMAR_EMULATED_ORDER", order, 1);
+    const Address x = allocate(COUNT * (int)blocks);
+    return launch(name, x, 256, blocks) == 0 ? read(x, COUNT * (int)blocks) : std::vector<float>();
+}
+bool has_nan(const std::vector<float>& values) {
+    for (float value : values)
+        if (std::isnan(value)) return true;
+    return false;
+}
+
+int add_in_a_graph() {
+    const std::vector<float> zeros(COUNT);
+    void *stream = nullptr, *graph = nullptr, *executable = nullptr;
+    cuStreamCreate(&stream, 0);
+    const Address x = allocate(COUNT);
+    cuMemcpyHtoDAsync_v2(x, zeros.data(), COUNT * sizeof(float), stream);
+    cuStreamBeginCapture_v2(stream, 1);
+    const bool refuses = cuStreamSynchronize(stream) == 900 && allocate(1, stream) == 0;
+    for (float by : {1.0f, 2.0f}) launch("sound", x, 0, 1, COUNT, stream, by);
+    cuStreamEndCapture(stream, &graph);
+    const bool has_not_run = read(x, 1)[0] == 0.0f;
+    cuGraphInstantiateWithFlags(&executable, graph, 0);
+    for (int i = 0; i < 3; i++) cuGraphLaunch(executable, stream);
+    return holds(refuses && has_not_run && read(x, COUNT)[63] == 9.0f);
+}
+
+// A case: its name, the text that it must write (or nothing), and the signal or else status 0 or 86 with which it ends.
+struct Case {
+    const char *name, *text;
+    std::function<int()> run;
+    int signal_number = 0;
+};
+
+const std::vector<Case> CASES = {
+    {"a sound kernel adds", "",
+     [] {
+         const Address x = allocate(COUNT);
+         const std::vector<float> ones(COUNT, 1.0f);
+         cuMemcpyHtoDAsync_v2(x, ones.data(), 256, nullptr);
+         return holds(launch("sound", x) == 0 && read(x, COUNT)[63] == 2.0f);
+     }},
+    {"memory begins as NaN", "", [] { return holds(std::isnan(read(allocate(5), 5)[4])); }},
+    {"an access past an allocation is reported", "is of no allocation", [] { return launch("past_the_end", allocate(COUNT)); }},
+    {"an access to freed memory is reported", "is of no allocation",
+     [] {
+         const Address x = allocate(COUNT);
+         cuMemFreeAsync(x, nullptr);
+         return launch("sound", x);
+     }},
+    {"an access past shared memory is reported", "is of no allocation",
+     [] { return launch("past_shared", allocate(COUNT), 128); }},
+    {"the host cannot read device memory", "the host touched", [] { return (int)*(volatile float*)allocate(COUNT); }, SIGSEGV},
+    {"a misaligned vector is reported", "not a multiple of its size", [] { return launch("misaligned", allocate(COUNT)); }},
+    {"threads at two barriers are reported", "while others wait at that of line",
+     [] { return launch("two_barriers", allocate(COUNT)); }},
+    {"a barrier that not all reach is reported", "never reach", [] { return launch("uneven", allocate(COUNT)); }},
+    {"a shuffle without a lane is reported", "has 31", [] { return launch("lane_left", allocate(COUNT)); }},
+    {"orders show a barrier left out", "",
+     [] {
+         // The first thread reads what the last one wrote.
+         return holds(std::isnan(result("without_barrier", "forward")[0]) && result("without_barrier", "backward")[0] == 63.0f);
+     }},
+    {"shared memory begins as NaN", "", [] { return holds(has_nan(result("unwritten", "random"))); }},
+    {"shared memory ends with its block", "",
+     [] { return holds(has_nan(result("leaves_early", "greedy", 2)) && has_nan(result("leaves_early", "greedy-back", 2))); }},
+    {"a block has the threads of its kernel at most", "",
+     [] { return holds(launch("sound", allocate(COUNT), 0, 1, COUNT + 1) == 1); }},
+    {"a launch has blocks", "", [] { return holds(launch("sound", allocate(COUNT), 0, 0) == 1); }},
+    {"clusters are whole", "", [] { return holds(launch("leaves_early", allocate(3 * COUNT), 256, 3) == 1); }},
+    {"more than 48 kB of shared memory are asked for", "",
+     [] {
+         const Address x = allocate(COUNT);
+         const int before = launch("sound", x, 50 << 10);
+         cuFuncSetAttribute(function("sound"), SHARED_BYTES_ATTRIBUTE, 50 << 10);
+         return holds(before == 1 && launch("sound", x, 50 << 10) == 0);
+     }},
+    {"a block has 227 kB of shared memory at most", "",
+     [] { return holds(cuFuncSetAttribute(function("sound"), SHARED_BYTES_ATTRIBUTE, (227 << 10) + 1) == 1); }},
+    {"capability 8.0 has no clusters and 163 kB", "",
+     [] {
+         setenv("FULMAR_EMULATED_CAPABILITY", "80", 1);
+         int major = 0;
+         cuDeviceGetAttribute(&major, 75, 0);
+         return holds(major == 8 && launch("leaves_early", allocate(2 * COUNT), 256, 2) == 719 &&
+                      cuFuncSetAttribute(function("sound"), SHARED_BYTES_ATTRIBUTE, (163 << 10) + 1) == 1);
+     }},
+    {"an unknown kernel is not found", "", [] { return holds(function("nothing") == nullptr); }},
+    {"an unknown order is refused", "must be forward",
+     [] {
+         setenv("FULMAR_EMULATED_ORDER", "sideways", 1);
+         return launch("sound", allocate(COUNT));
+     }},
+    {"an allocation fails where asked", "",
+     [] {
+         setenv("FULMAR_EMULATED_FAIL_ALLOCATION", "2", 1);
+         return holds(allocate(1) && !allocate(1) && allocate(1));
+     }},
+    {"a launch fails where asked", "",
+     [] {
+         setenv("FULMAR_EMULATED_FAIL_LAUNCH", "1", 1);
+         const Address x = allocate(COUNT);
+         return holds(launch("sound", x) == 701 && launch("sound", x) == 0);
+     }},
+    {"memory has an end", "",
+     [] {
+         Address x = 0;
+         return holds(cuMemAllocAsync(&x, (size_t)9 << 30, nullptr) == 2);
+     }},
+    {"a copy stays in its allocation", "",
+     [] {
+         const Address x = allocate(COUNT);
+         const std::vector<float> more(COUNT + 1);
+         return holds(cuMemcpyHtoDAsync_v2(x, more.data(), 260, nullptr) == 1 && read(x + 4, COUNT).empty());
+     }},
+    {"memory is freed once", "",
+     [] {
+         const Address x = allocate(1);
+         return holds(cuMemFreeAsync(x, nullptr) == 0 && cuMemFreeAsync(x, nullptr) == 1);
+     }},
+    {"a graph keeps arguments and repeats launches", "", add_in_a_graph},
+};
+
+bool passes(const Case& of) {
+    int ends[2];
+    if (pipe(ends)) return false;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], 2);
+        _exit(of.run());
+    }
+    close(ends[1]);
+    std::string text;
+    char part[512];
+    for (ssize_t size; (size = ::read(ends[0], part, sizeof(part))) > 0;) text.append(part, size);
+    close(ends[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    const bool has_ended = of.signal_number ? WIFSIGNALED(status) && WTERMSIG(status) == of.signal_number
+                                            : WIFEXITED(status) && WEXITSTATUS(status) == (*of.text ? 86 : 0);
+    if (has_ended && text.find(of.text) != std::string::npos) return true;
+    printf("FAILED %s: status %x, text %s\n", of.name, status, text.c_str());
+    return false;
+}
+} // namespace
+
+int main() {
+    size_t passed = 0;
+    for (const Case& of : CASES) passed += passes(of);
+    printf("%zu passed, %zu failed\n", passed, CASES.size() - passed);
+    return passed == CASES.size() ? 0 : 1;
+}

@@ -1,0 +1,263 @@
+/**
+ * `npm run cuda [-- emulated|planted|compiled]`: the kernels of `crates/fulmar-cuda` on an emulated GPU, with planted faults, and
+ * compiled by nvcc. See docs/cuda.md. `planted --share 1` plants every fault, `--share 4 --seed 2` every fourth from the third on.
+ */
+
+import { createHash } from 'node:crypto'
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
+import { basename, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import { FAULTS } from './cuda-faults.mjs'
+import { asProgram, isAllRequired, Refusal, root, run } from './steps.mjs'
+
+const KERNELS = 'crates/fulmar-cuda/kernels'
+const EMULATOR = 'crates/fulmar-cuda/emulated'
+const MADE = join(root, 'target/emulated')
+const PROGRAM = join(root, 'target/debug/fulmar-device')
+const COMPILER = process.env.CXX ?? 'g++'
+
+/** As kernels are compiled for the processor: no contraction, and a trap where the address of a vector is not aligned. */
+const FLAGS =
+  `-std=c++17 -O2 -fPIC -pthread -DFULMAR_EMULATED -ffp-contract=off -fno-stack-protector -ftls-model=initial-exec
+  -fsanitize=alignment -fsanitize-undefined-trap-on-error -Wall -Wextra -Wno-unknown-pragmas -Wno-class-memaccess`.split(
+    /\s+/,
+  )
+
+const ORDERS = ['forward', 'backward', 'random', 'greedy', 'greedy-back']
+
+/** The addon is named for its features only: with these, the tests have compiled the crates already. */
+const BUILD = ['build', '--quiet', '-p', 'fulmar-device', '-p', 'fulmar-node', '--bin', 'fulmar-device']
+
+/** Programs that run at once. */
+const LANES = Math.min(availableParallelism(), 2)
+
+/** Longest run of the checks with a planted fault, which may never end: that is found, too. */
+const FAULT_SECONDS_MAX = 600
+
+/** nvcc 13.0 and the reader of machine code, from PyPI. PTX of a later nvcc needs a later driver than 580. */
+const PACKAGES = [
+  ...['nvidia-cuda-nvcc==13.0.88', 'nvidia-nvvm==13.0.88', 'nvidia-cuda-crt==13.0.88'],
+  ...['nvidia-cuda-runtime==13.0.96', 'nvidia-cuda-cccl==13.0.85'],
+  ...['nvidia-cuda-cuobjdump==13.2.51', 'nvidia-cuda-nvdisasm==13.2.51'],
+]
+const TOOLS = join(root, 'target/nvcc-13.0.88')
+const BIN = join(TOOLS, 'nvidia/cu13/bin')
+
+/** Kernels that read or write rows 16 bytes at a time, and the instruction that shows it. */
+const WIDE = {
+  log_prob_and_backward_rows: /\bLDG\.E\.128/,
+  log_prob_backward_rows: /\bLDG\.E\.128/,
+  rms_norm: /\bLDG\.E\.128/,
+  product_f32: /\bLDS\.128/,
+}
+
+/** Exit statuses of `fulmar-device` that are no answer: wrong arguments, no GPU, no program. */
+const NOT_RUN = [2, 3, 125, 126, 127]
+
+/** Parts: `missing` returns the reason why a part cannot run on this machine, `run` resolves with its exit status and text. */
+export const EMULATED = { missing: missingCompiler, run: emulated }
+
+export const COMPILED = { missing: missingNvcc, run: compiled }
+
+/** The seed of this part is the number of its first fault. */
+export const PLANTED = { missing: missingCompiler, run: planted }
+
+function missingCompiler() {
+  if (process.platform !== 'linux' || process.arch !== 'x64') {
+    return `the emulated GPU is for Linux on x86-64: this is ${process.platform} on ${process.arch}`
+  }
+  const folders = (process.env.PATH ?? '').split(':')
+  if (folders.some((folder) => existsSync(join(folder, COMPILER)))) return undefined
+  return `${COMPILER} is not installed: on Debian, apt-get install g++`
+}
+
+/** Installs nvcc into `target/`; returns the reason where that fails. */
+async function missingNvcc() {
+  if (process.platform !== 'linux' || process.arch !== 'x64') {
+    return `the packages of nvcc are for Linux on x86-64: this is ${process.platform} on ${process.arch}`
+  }
+  if (existsSync(join(BIN, 'cuobjdump'))) return undefined
+  const pip = ['-m', 'pip', 'install', '--quiet', '--no-deps', '--target', TOOLS, ...PACKAGES]
+  const { code, output } = await run('python3', pip)
+  return code === 0 ? undefined : `pip could not install nvcc: ${output.trim().split('\n').at(-1)}`
+}
+
+/** Compiles all kernels into `target/`, where no build embeds them, and reads their machine code for Hopper. */
+async function compiled() {
+  const env = { FULMAR_NVCC: join(BIN, 'nvcc'), PATH: `${BIN}:${process.env.PATH}` }
+  const made = await run('cargo', ['xtask', 'kernels', '--check'], { env })
+  if (made.code !== 0) return made
+  const fatbin = join(root, 'target/kernels/kernels.fatbin')
+  const dump = await run('cuobjdump', ['-sass', '-arch', 'sm_90a', fatbin], { env })
+  if (dump.code !== 0) return dump
+  const faults = faultsOf(dump.output)
+  const lines = faults.map((fault) => `FAILED: ${fault}\n`).join('')
+  const counts = `${faults.length > 0 ? 0 : 1} passed, ${faults.length} failed\n`
+  return { code: faults.length > 0 ? 1 : 0, output: made.output + lines + counts }
+}
+
+/** Returns what is wrong with machine code: local memory in any kernel, narrow accesses in one that {@link WIDE} names. */
+function faultsOf(text) {
+  const parts = text.split(/^\s*Function : /m).slice(1)
+  const code = new Map(parts.map((part) => [part.slice(0, part.indexOf('\n')).trim(), part]))
+  const local = [...code]
+    .filter(([, part]) => /\b(LDL|STL)\b/.test(part))
+    .map(([name]) => `${name} uses local memory`)
+  const narrow = Object.entries(WIDE).filter(([name, wide]) => !wide.test(code.get(name) ?? ''))
+  return [...local, ...narrow.map(([name]) => `${name} has no 16-byte access`)]
+}
+
+/** The test of the emulated driver, then every kernel under every order, on cards of both capabilities. */
+async function emulated() {
+  const library = await buildLibrary(MADE)
+  await mustRun('cargo', BUILD)
+  const check = (env) => run(PROGRAM, ['check'], { env: { ...env, LD_LIBRARY_PATH: library } })
+  const runs = [
+    async () => run(await buildTest(), []),
+    ...ORDERS.map((order) => () => check({ FULMAR_EMULATED_ORDER: order })),
+    () => check({ FULMAR_EMULATED_CAPABILITY: '80' }),
+  ]
+  const results = await inLanes(runs)
+  const failed = results.find(({ code }) => code !== 0)
+  return { code: failed?.code ?? 0, output: results.map(({ output }) => output).join('') }
+}
+
+/** One fault after the other: the checks must fail under one of the orders at least. */
+async function planted({ share = 1, seed = 0 } = {}) {
+  await buildLibrary(MADE)
+  await mustRun('cargo', BUILD)
+  const chosen = FAULTS.filter((_, index) => index % share === seed % share)
+  const results = await inLanes(chosen.map((fault) => () => isFound(fault)))
+  const missed = chosen.filter((_, index) => !results[index])
+  const lines = missed.map(({ name, file }) => `FAILED: no check finds the fault in ${file}: ${name}\n`)
+  const output = `${lines.join('')}${chosen.length - missed.length} passed, ${missed.length} failed\n`
+  return { code: missed.length > 0 ? 1 : 0, output }
+}
+
+async function isFound({ name, file, from, to, check: only }) {
+  const text = readFileSync(join(root, KERNELS, file), 'utf8')
+  const changed = text.replace(from, () => to)
+  if (text.split(from).length !== 2) throw new Refusal(`the fault "${name}" must change one place of ${file}`)
+  const folder = join(MADE, `planted-${hash(name)}`)
+  mkdirSync(folder, { recursive: true })
+  const library = await buildLibrary(folder, { file, text: changed })
+  for (const order of ['forward', 'greedy', 'greedy-back', 'backward', 'random']) {
+    const env = { FULMAR_EMULATED_ORDER: order, FULMAR_EMULATED_OPEN: '1', LD_LIBRARY_PATH: library }
+    const args = [String(FAULT_SECONDS_MAX), PROGRAM, 'check', '--only', only]
+    const { code, output } = await run('timeout', args, { env })
+    if (NOT_RUN.includes(code))
+      throw new Refusal(`fulmar-device must run with the fault "${name}":\n${output}`)
+    if (code !== 0) return true
+  }
+  return false
+}
+
+/** Builds `libcuda.so` into `folder` and returns that; `planted` takes the place of a file of the kernels. */
+async function buildLibrary(folder, planted) {
+  const kernels = readdirSync(join(root, KERNELS)).filter((file) => file.endsWith('.cu'))
+  const sources = [
+    ...['blocks.cpp', 'memory.cpp', 'driver.cpp'].map((file) => join(EMULATOR, file)),
+    ...kernels.map((file) => join(KERNELS, file)),
+  ]
+  const objects = await inLanes(sources.map((source) => () => compile(source, planted)))
+  await mustRun(COMPILER, ['-shared', '-pthread', '-o', join(folder, 'libcuda.so'), ...objects])
+  return folder
+}
+
+async function buildTest() {
+  const names = ['blocks.cpp', 'memory.cpp', 'driver.cpp', 'faults.cu', 'test.cpp']
+  const objects = await inLanes(names.map((name) => () => compile(join(EMULATOR, name))))
+  const program = join(MADE, 'test')
+  await mustRun(COMPILER, ['-pthread', '-o', program, ...objects])
+  return program
+}
+
+/** Compiles one file, unless its object is there; returns the object's path. */
+async function compile(source, planted) {
+  mkdirSync(MADE, { recursive: true })
+  const isChanged = planted !== undefined && basename(source) === planted.file
+  const isHeaderChanged = planted?.file.endsWith('.cuh') && source.endsWith('.cu')
+  const text = isChanged ? planted.text : readFileSync(join(root, source), 'utf8')
+  const key = hash(COMPILER, ...FLAGS, text, headers(), isHeaderChanged ? planted.text : '')
+  const object = join(MADE, `${basename(source)}-${key}.o`)
+  if (existsSync(object)) return object
+  const isPlanted = isChanged || isHeaderChanged
+  // A fault may leave something unused.
+  const flags = isPlanted ? [...FLAGS, '-w'] : FLAGS
+  const from = isPlanted ? plantedSource(source, key, planted) : source
+  await mustRun(COMPILER, [...flags, '-c', '-o', object, '-x', 'c++', from])
+  return object
+}
+
+/** Copies the kernels with the planted file in its place; returns the path of the copy of `source`. */
+function plantedSource(source, key, planted) {
+  const folder = join(MADE, `source-${key}/kernels`)
+  mkdirSync(folder, { recursive: true })
+  for (const file of readdirSync(join(root, KERNELS))) {
+    const text = readFileSync(join(root, KERNELS, file), 'utf8')
+    const emulator = join(root, EMULATOR, 'threads.h')
+    writeFileSync(
+      join(folder, file),
+      (file === planted.file ? planted.text : text).replace('../emulated/threads.h', emulator),
+    )
+  }
+  return join(folder, basename(source))
+}
+
+function headers() {
+  const named = (folder, end) =>
+    readdirSync(join(root, folder))
+      .filter((file) => file.endsWith(end))
+      .sort()
+      .map((file) => readFileSync(join(root, folder, file), 'utf8'))
+  return [...named(KERNELS, '.cuh'), ...named(EMULATOR, '.h')].join('')
+}
+
+function hash(...texts) {
+  const state = createHash('sha256')
+  for (const text of texts) state.update(text).update('\0')
+  return state.digest('hex').slice(0, 16)
+}
+
+async function mustRun(command, args) {
+  const { code, output } = await run(command, args)
+  if (code !== 0) throw new Refusal(`${command} failed (exit status ${code}):\n${output}`)
+  if (output !== '' && command === COMPILER) throw new Refusal(`${command} must not warn:\n${output}`)
+}
+
+/** Runs functions, {@link LANES} at a time; returns their results in order. */
+async function inLanes(functions) {
+  const results = []
+  let next = 0
+  const lane = async () => {
+    for (let index = next++; index < functions.length; index = next++)
+      results[index] = await functions[index]()
+  }
+  await Promise.all(Array.from({ length: LANES }, lane))
+  return results
+}
+
+async function main() {
+  const options = { share: { type: 'string', default: '1' }, seed: { type: 'string', default: '0' } }
+  const { values, positionals } = parseArgs({ options, allowPositionals: true })
+  const parts = { emulated: EMULATED, planted: PLANTED, compiled: COMPILED }
+  const unknown = positionals.find((name) => !(name in parts))
+  if (unknown !== undefined)
+    throw new Refusal(`part must be one of ${Object.keys(parts).join(', ')}: got ${unknown}`)
+  for (const name of positionals.length === 0 ? Object.keys(parts) : positionals) {
+    const reason = await parts[name].missing()
+    if (reason !== undefined && isAllRequired) throw new Refusal(`${name} must run in CI: ${reason}`)
+    if (reason !== undefined) {
+      process.stdout.write(`${name}: SKIPPED: ${reason}\n`)
+      continue
+    }
+    const { code, output } = await parts[name].run({ share: Number(values.share), seed: Number(values.seed) })
+    process.stdout.write(output)
+    if (code !== 0) return 1
+  }
+  return 0
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) asProgram(main)
