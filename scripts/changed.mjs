@@ -37,7 +37,7 @@ export function* scopesOf({ present, deleted }) {
   const all = [...present, ...deleted]
   if (all.length === 0) return
   const any = (pattern) => all.some((file) => pattern.test(file))
-  const rust = /^(crates|bindings|benches\/rust)\/.*\.(rs|toml)$|^Cargo\.(toml|lock)$/
+  const rust = /^(crates|bindings|benches\/(rust|device))\/.*\.(rs|toml)$|^Cargo\.(toml|lock)$/
   const core =
     /^(crates\/fulmar[^/]*|bindings\/(node|faces))\/(src\/.*\.rs|.*\.toml|build\.rs)$|^Cargo\.(toml|lock)$/
   const script = /\.(ts|mjs|json)$/
@@ -46,6 +46,8 @@ export function* scopesOf({ present, deleted }) {
   if (any(rust)) yield ['rustfmt', undefined]
   if (any(rust)) yield ['clippy', undefined]
   if (any(rust)) yield ['rust', rustTargets(all.filter((file) => rust.test(file)))]
+  if (any(/^(crates\/fulmar-cuda|benches\/device)\/|^scripts\/cuda/)) yield ['cuda-emulated', undefined]
+  if (any(/^crates\/fulmar-cuda\/kernels\//)) yield ['cuda-compiled', undefined]
   if (any(core)) yield ['addon', undefined]
   if (any(core) || any(/^ts\/src\/native\/raw\.ts$/)) yield ['raw', undefined]
   if (any(core) || any(/^tests\/(golden|conformance)\/|^scripts\/conform/)) yield ['conform', undefined]

@@ -3,6 +3,7 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { COMPILED, EMULATED, PLANTED } from './cuda.mjs'
 import { fetchSmolLm2 } from './smollm2.mjs'
 import {
   buildAddon,
@@ -156,6 +157,9 @@ const nodeTests = (...files) =>
 const scriptTests = () =>
   nodeTests(...readdirSync(join(root, 'tests/scripts')).map((file) => `tests/scripts/${file}`))
 
+/** The stage `cuda-emulated` plants every eighth fault. */
+const PLANTED_SHARE = 8
+
 /** The version of the spelling checker. */
 const TYPOS = '1.52.0'
 
@@ -193,6 +197,13 @@ export const STAGES = [
   { name: 'other-targets', needs: ['aarch64'], run: () => elsewhere(OTHER_TARGETS, single) },
   // It compiles into a folder of its own.
   { name: 'miri', run: () => elsewhere(MIRI, (running) => counted(running, countRust)) },
+  // Kernels of GPUs, on a machine without one. What they share with the tests is compiled then.
+  { name: 'cuda-emulated', needs: ['clippy'], run: cudaEmulated },
+  {
+    name: 'cuda-compiled',
+    needs: ['clippy'],
+    run: () => elsewhere(COMPILED, (running) => counted(running, countLines)),
+  },
   {
     name: 'tsc',
     needs: ['packages'],
@@ -300,6 +311,17 @@ async function clippy() {
   return library.failed ? library : single(cargo('clippy', '--workspace', ...strict))
 }
 
+/** All checks of the kernels, then some of the planted faults: others for each commit. */
+function cudaEmulated() {
+  const both = async () => {
+    const sound = await EMULATED.run()
+    if (sound.code !== 0) return sound
+    const planted = await PLANTED.run({ share: PLANTED_SHARE, seed: Number(shuffleSeed()) })
+    return { code: planted.code, output: sound.output + planted.output }
+  }
+  return elsewhere({ missing: EMULATED.missing, run: both }, (running) => counted(running, countLines))
+}
+
 /** Links and other warnings of the crates' docs. */
 function rustdoc() {
   return single(run('cargo', ['doc', '--no-deps', '--quiet'], { env: { RUSTDOCFLAGS: '-D warnings' } }))
@@ -326,7 +348,7 @@ async function audit() {
 
 /** Runs a part of `targets.mjs` where this machine has its tools. */
 async function elsewhere(part, outcomeOf) {
-  const reason = part.missing()
+  const reason = await part.missing()
   return reason ? missing(reason) : outcomeOf(part.run())
 }
 
