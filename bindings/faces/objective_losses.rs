@@ -1,6 +1,7 @@
 // The face of the losses of `fulmar-objective`, once for Node and for WebAssembly: each includes these tables into its own
 // `objective/losses.rs`, see `bindings/faces/tensor.rs`. A loss reads its options once, when it is made. The columns of a batch
-// are lent to it, and one that is absent is `None`: an empty array is a column of the wrong length.
+// are lent to it, and one that is absent is `None`: an empty array is a column of the wrong length. A record has its name as a text
+// too, for the declarations of wasm-bindgen.
 
 use fulmar::core::{Result as CoreResult, options_from_json};
 use fulmar::objective::{

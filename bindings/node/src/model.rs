@@ -321,7 +321,7 @@ pub struct EngineOutputs {
     /// `[T]`
     pub log_prob: Float32Array,
     /// `[T]`
-    pub samplegrad_log_prob: Float32Array,
+    pub sampled_log_prob: Float32Array,
     /// `[T]`
     pub versions: Float64Array,
     /// `[T + 1]`
@@ -342,7 +342,7 @@ impl From<model::FlatOutputs> for EngineOutputs {
             requests: flat.requests.into(),
             ids: flat.ids.into(),
             log_prob: flat.log_prob.into(),
-            samplegrad_log_prob: flat.samplegrad_log_prob.into(),
+            sampled_log_prob: flat.sampled_log_prob.into(),
             versions: flat.versions.into(),
             top_offsets: flat.top_offsets.into(),
             top_ids: flat.top_ids.into(),

@@ -37,7 +37,7 @@ impl Decoder {
 
     /// Computes the same, and keeps the activations for `backwardValues`.
     #[napi(ts_return_type = "Promise<Float32Array>")]
-    pub fn forwargrad_values(
+    pub fn forward_values(
         &self,
         ids: &[u32],
         offsets: &[u32],
@@ -45,14 +45,14 @@ impl Decoder {
         positions: Option<&[u32]>,
     ) -> AsyncTask<Work<Float32Array>> {
         let (decoder, batch) = (self.inner.clone(), OwnedBatch::new(ids, offsets, mask, positions));
-        task(move || decoder.with(|decoder| Ok(decoder.forwargrad_values(&batch.borrow())?.into())))
+        task(move || decoder.with(|decoder| Ok(decoder.forward_values(&batch.borrow())?.into())))
     }
 
     /// Adds to the gradients.
     #[napi(ts_return_type = "Promise<void>")]
-    pub fn backwargrad_values(&self, grad_value: &[f32]) -> AsyncTask<Work<()>> {
+    pub fn backward_values(&self, grad_value: &[f32]) -> AsyncTask<Work<()>> {
         let (decoder, grad_value) = (self.inner.clone(), grad_value.to_vec());
-        task(move || decoder.with(|decoder| decoder.backwargrad_values(&grad_value)))
+        task(move || decoder.with(|decoder| decoder.backward_values(&grad_value)))
     }
 
     /// Returns `[3 T]`: log-probs of masked tokens, entropies, and logarithms of sums of squared probabilities; keeps the activations for

@@ -34,7 +34,7 @@ impl Decoder {
 
     /// Computes the same, and keeps the activations for `backwardValues`.
     #[wasm_bindgen(js_name = forwardValues)]
-    pub fn forwargrad_values(
+    pub fn forward_values(
         &self,
         ids: &[u32],
         offsets: &[u32],
@@ -43,14 +43,14 @@ impl Decoder {
     ) -> Result<Vec<f32>> {
         guard(move || {
             let batch = model::TokenBatch { ids, offsets, mask, positions: positions.as_deref() };
-            self.inner.borrow_mut().forwargrad_values(&batch)
+            self.inner.borrow_mut().forward_values(&batch)
         })
     }
 
     /// Adds to the gradients.
     #[wasm_bindgen(js_name = backwardValues)]
-    pub fn backwargrad_values(&self, grad_value: &[f32]) -> Result<()> {
-        guard(|| self.inner.borrow_mut().backwargrad_values(grad_value))
+    pub fn backward_values(&self, grad_value: &[f32]) -> Result<()> {
+        guard(|| self.inner.borrow_mut().backward_values(grad_value))
     }
 
     /// Returns `[3 T]`: log-probs of masked tokens, entropies, and logarithms of sums of squared probabilities; keeps the activations for
