@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_cuda::Managed;
+use fulmar_kernel::prefer_huge_pages;
 
 use crate::{Compute, dispatch};
 
@@ -36,6 +37,7 @@ impl Compute {
         dispatch!(self, cpu => {
             let mut values = Vec::new();
             values.try_reserve_exact(len).map_err(|_| too_long::<T>(len))?;
+            prefer_huge_pages(values.spare_capacity_mut());
             values.resize(len, T::default());
             Ok(values.into())
         })
@@ -45,7 +47,13 @@ impl Compute {
     /// little memory, [`Compute::check`] returns the error.
     pub fn resize<T: Copy + Default>(self, memory: &mut Memory<T>, len: usize) {
         dispatch!(self, cpu => match memory {
-            Memory::Cpu(values) => values.resize(len, T::default()),
+            Memory::Cpu(values) => {
+                if len > values.capacity() {
+                    values.reserve(len - values.len());
+                    prefer_huge_pages(values.spare_capacity_mut());
+                }
+                values.resize(len, T::default());
+            }
             Memory::Cuda(managed) => match managed.never {},
         });
     }

@@ -18,6 +18,7 @@ mod log_prob;
 mod log_sum_sq;
 mod matmul;
 mod newton_schulz;
+mod pages;
 mod parallel;
 mod power;
 mod rms_norm;
@@ -39,6 +40,7 @@ pub use log_prob::{
 pub use log_sum_sq::{log_sum_sq_prob_row, log_sum_sq_prob_rows};
 pub use matmul::{MatRef, Panels, add_bias, bias_backward, matmul};
 pub use newton_schulz::newton_schulz;
+pub use pages::prefer_huge_pages;
 pub use parallel::{for_each_part, num_threads, together};
 pub use power::{power, power_each};
 pub use rms_norm::{rms_norm, rms_norm_backward};

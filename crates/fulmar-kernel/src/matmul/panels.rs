@@ -8,6 +8,7 @@ use super::MatRef;
 use super::tile::{PANEL, Pair, Stored};
 use super::transpose::transpose;
 use crate::floats::{Floats, bf16_to_f32};
+use crate::pages::prefer_huge_pages;
 use crate::parallel::for_tasks;
 
 /// A cache line, to which panels are aligned.
@@ -88,8 +89,11 @@ impl Panels {
         self.is_bf16 = matches!(weight, Floats::Bf16(_));
         let count = outputs.div_ceil(PANEL);
         let floats = self.panel_floats();
-        lines.clear();
-        lines.try_reserve_exact((count * floats).div_ceil(LINE)).inspect_err(|_| *self = Self::default())?;
+        let missing = (count * floats).div_ceil(LINE).saturating_sub(lines.len());
+        lines.try_reserve_exact(missing).inspect_err(|_| *self = Self::default())?;
+        if missing > 0 {
+            prefer_huge_pages(lines.spare_capacity_mut());
+        }
         resize(&mut lines, count * floats);
         self.lines = lines;
         let first = Address(self.lines.as_mut_ptr().cast());
