@@ -34,6 +34,7 @@ macro_rules! operations {
 operations! {
     // Products and norms.
     fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool);
+    fn matmul_each(left: MatRef<'_>, products: &mut [(&mut [f32], MatRef<'_>)]);
     fn add_bias(x_nd: &mut [f32], bias_d: &[f32]);
     fn bias_backward(d_out_nd: &[f32], d_bias_d: &mut [f32]);
     fn rms_norm(x_nd: &[f32], weight_d: &[f32], eps: f32, out_nd: &mut [f32], inv_rms_n: &mut [f32]);

@@ -14,6 +14,8 @@ mod transpose;
 
 pub use panels::Panels;
 
+use packed::Factor;
+
 use crate::floats::Floats;
 use crate::lanes::dot;
 use crate::parallel::{add_column_sums, for_rows};
@@ -91,19 +93,25 @@ impl<'a> MatRef<'a> {
 /// assert_eq!(out, [13.0, 16.0]);
 /// ```
 pub fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) {
-    assert_eq!(left.cols, right.rows, "inner lengths must agree");
-    assert!(left.panels.is_none(), "only the right operand can be packed");
-    assert_eq!(out.len(), left.rows * right.cols, "out must hold left.rows x right.cols floats");
-    if out.is_empty() {
-        return;
-    }
-    match left.data {
-        Floats::F32(_) => packed::product(out, left, right, accumulate),
-        halves @ Floats::Bf16(_) => {
-            let wide = halves.to_f32();
-            packed::product(out, MatRef { data: Floats::F32(&wide), ..left }, right, accumulate);
-        }
-    }
+    packed::product(left, &[Factor::new(out, left, right)], accumulate);
+}
+
+/// Computes `out = left * right` for each `(out, right)`, with the bits of [`matmul`], in one pass over `left`.
+///
+/// # Panics
+/// As [`matmul`].
+///
+/// # Examples
+/// ```
+/// use fulmar_kernel::{MatRef, matmul_each};
+/// let (mut one, mut two) = ([0.0; 1], [0.0; 2]);
+/// let (first, second) = (MatRef::new(&[3.0, 4.0], 2, 1), MatRef::new(&[1.0, 0.0, 0.0, 1.0], 2, 2));
+/// matmul_each(MatRef::new(&[1.0, 2.0], 1, 2), &mut [(&mut one, first), (&mut two, second)]);
+/// assert_eq!((one, two), ([11.0], [1.0, 2.0]));
+/// ```
+pub fn matmul_each(left: MatRef<'_>, products: &mut [(&mut [f32], MatRef<'_>)]) {
+    let factors: Vec<_> = products.iter_mut().map(|(out, right)| Factor::new(out, left, *right)).collect();
+    packed::product(left, &factors, false);
 }
 
 /// Writes the products of `row` with each of the `out.len()` rows that begin `stride` floats apart in `rows`.
@@ -287,7 +295,7 @@ mod tests {
 
     /// Runs a product by the instructions of one kind, if this processor has them.
     fn by(lanes: &str, out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) -> bool {
-        let product = packed::Product::of(out, left, right, accumulate);
+        let product = packed::Product { left, factors: &[Factor::new(out, left, right)], accumulate };
         #[cfg(target_arch = "x86_64")]
         use std::arch::is_x86_feature_detected as has;
         // SAFETY: each version runs only after a check that this processor has its instructions.
@@ -366,6 +374,29 @@ mod tests {
                 assert!(same, "{rows} x {inner} x {cols}");
             }
         }
+    }
+
+    #[test]
+    fn products_of_the_same_rows_have_the_bits_of_each_alone() {
+        for (rows, inner) in [(1, 70), (2, 640), (5, 64), (13, 700), (200, 96), (600, 33)] {
+            let (a, widths) = (random(1, rows * inner), [576, 33, 64, 1]);
+            let weights = widths.map(|cols| random(cols as u64, inner * cols));
+            let mut halves = vec![bf16::ZERO; inner * widths[2]];
+            f32_to_bf16(&weights[2], &mut halves);
+            let packed = Panels::of(weights[1][..].into(), widths[1], inner).unwrap();
+            let packed_halves = Panels::of(halves[..].into(), widths[2], inner).unwrap();
+            let unpacked = |at: usize| MatRef::new(&weights[at], widths[at], inner).transposed();
+            let rights = [unpacked(0), packed.transposed(), packed_halves.transposed(), unpacked(3)];
+            let left = MatRef::new(&a, rows, inner);
+            let (mut together, mut alone) =
+                (widths.map(|cols| vec![1.0; rows * cols]), widths.map(|cols| vec![2.0; rows * cols]));
+            let mut products: Vec<_> = together.iter_mut().map(Vec::as_mut_slice).zip(rights).collect();
+            matmul_each(left, &mut products);
+            alone.iter_mut().zip(rights).for_each(|(out, right)| matmul(out, left, right, false));
+            assert_eq!(together, alone, "{rows} x {inner}");
+        }
+        matmul_each(MatRef::new(&[], 0, 3), &mut [(&mut [], MatRef::new(&[0.0; 6], 3, 2))]);
+        matmul_each(MatRef::new(&[1.0], 1, 1), &mut []);
     }
 
     #[test]

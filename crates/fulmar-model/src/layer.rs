@@ -117,14 +117,24 @@ impl Layer<'_> {
         MatRef::of(self.weights.slice(linear.weight.clone()), linear.outputs, linear.inputs)
     }
 
-    /// Computes `out = input * weight^T`, with the weight that the adapter is merged into, if there is one.
-    fn project(&self, linear: &Linear, input: &[f32], out: &mut [f32], add: bool) {
-        let rows = input.len() / linear.inputs;
+    /// Returns the transposed weight of a projection, merged with its adapter if it has one.
+    fn projection(&self, linear: &Linear) -> MatRef<'_> {
         let start = &linear.weight.start;
         let merged = self.lora.and_then(|lora| lora.merged(linear));
         let packed = merged.or_else(|| self.panels.and_then(|panels| panels.get(start)));
-        let weight = packed.map_or_else(|| self.weight(linear).transposed(), Panels::transposed);
-        self.compute.matmul(out, MatRef::new(input, rows, linear.inputs), weight, add);
+        packed.map_or_else(|| self.weight(linear).transposed(), Panels::transposed)
+    }
+
+    /// Adds `input * weight^T` to `out`.
+    fn add_projection(&self, linear: &Linear, input: &[f32], out: &mut [f32]) {
+        let rows = input.len() / linear.inputs;
+        self.compute.matmul(out, MatRef::new(input, rows, linear.inputs), self.projection(linear), true);
+    }
+
+    /// Computes `out = input * weight^T` for projections of the same input.
+    fn project<const N: usize>(&self, input: &[f32], inputs: usize, outs: [(&Linear, &mut [f32]); N]) {
+        let mut products = outs.map(|(linear, out)| (out, self.projection(linear)));
+        self.compute.matmul_each(MatRef::new(input, input.len() / inputs, inputs), &mut products);
     }
 
     /// Fills `q`, `k` and `v` (rotated) from `x`.
@@ -137,9 +147,8 @@ impl Layer<'_> {
         let (config, ranges) = (self.config, self.ranges);
         let norm = &mut workspace.norm;
         self.normalise(&ranges.input_norm, &activations.x, norm, &mut activations.inv_rms1);
-        self.project(&ranges.q, norm, &mut activations.q, false);
-        self.project(&ranges.k, norm, &mut activations.k, false);
-        self.project(&ranges.v, norm, &mut activations.v, false);
+        let LayerActivations { q, k, v, .. } = activations;
+        self.project(norm, config.hidden_size, [(&ranges.q, q), (&ranges.k, k), (&ranges.v, v)]);
         if let Some([q_bias, k_bias, v_bias]) = &ranges.qkv_bias {
             self.compute.add_bias(&mut activations.q, &self.of(q_bias));
             self.compute.add_bias(&mut activations.k, &self.of(k_bias));
@@ -191,17 +200,17 @@ impl Layer<'_> {
         self.gate(activations, workspace);
         self.compute.swiglu(&activations.gate, &activations.up, &mut workspace.act);
         self.compute.copy(&activations.x_mid, out);
-        self.project(&self.ranges.down, &workspace.act, out, true);
+        self.add_projection(&self.ranges.down, &workspace.act, out);
     }
 
     /// Computes the activations after `attention` that [`Layer::finish_backward`] needs.
     pub(crate) fn gate(&self, activations: &mut LayerActivations, workspace: &mut Workspace) {
         let (ranges, norm) = (self.ranges, &mut workspace.norm);
         self.compute.copy(&activations.x, &mut activations.x_mid);
-        self.project(&ranges.o, &activations.attention, &mut activations.x_mid, true);
+        self.add_projection(&ranges.o, &activations.attention, &mut activations.x_mid);
         self.normalise(&ranges.post_norm, &activations.x_mid, norm, &mut activations.inv_rms2);
-        self.project(&ranges.gate, norm, &mut activations.gate, false);
-        self.project(&ranges.up, norm, &mut activations.up, false);
+        let LayerActivations { gate, up, .. } = activations;
+        self.project(norm, self.config.hidden_size, [(&ranges.gate, gate), (&ranges.up, up)]);
     }
 
     /// Runs the backward pass of [`Layer::finish`]: replaces `d_x`, the gradient of the layer's output, by

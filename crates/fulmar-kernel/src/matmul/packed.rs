@@ -10,12 +10,11 @@
 //! Sums go through memory between blocks of inputs, which changes no bit.
 
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::MatRef;
-use super::panels::{LINE, Line, Panels, resize};
+use super::panels::{LINE, Line, resize};
 use super::tile::{self, Operands, PANEL, Pair, Place, Places, Stored, Vector};
 use super::transpose::transpose;
 use crate::floats::Floats;
@@ -49,9 +48,11 @@ const NEAR: usize = 1024;
 /// Distance in bytes at which the weights of few rows are prefetched.
 const AHEAD: usize = 2048;
 
-/// Computes `out = left right`, or adds it to `out`, with the widest instructions of this processor.
-pub(super) fn product(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) {
-    let product = Product::of(out, left, right, accumulate);
+/// Computes the product of `left` with each factor, or adds it to what is there, with the widest instructions of
+/// this processor.
+pub(super) fn product(left: MatRef<'_>, factors: &[Factor<'_>], accumulate: bool) {
+    let wide = left.data.to_f32();
+    let product = Product { left: MatRef { data: Floats::F32(&wide), ..left }, factors, accumulate };
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::is_x86_feature_detected as has;
@@ -68,54 +69,57 @@ pub(super) fn product(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accu
     unsafe { product.run::<tile::portable::Of>() };
 }
 
-/// The operands of a product.
-pub(super) struct Product<'a> {
+/// A right operand, and the place of its product.
+pub(super) struct Factor<'a> {
     out: Place,
-    accumulate: bool,
-    left: MatRef<'a>,
     right: MatRef<'a>,
-    panels: Option<&'a Panels>,
 }
 
-impl<'a> Product<'a> {
+impl<'a> Factor<'a> {
     /// # Panics
-    /// If `out` has another shape.
-    pub(super) fn of(out: &'a mut [f32], left: MatRef<'a>, right: MatRef<'a>, accumulate: bool) -> Self {
+    /// If `out` has another shape, or `left` is packed.
+    pub(super) fn new(out: &'a mut [f32], left: MatRef<'_>, right: MatRef<'a>) -> Self {
+        assert_eq!(left.cols, right.rows, "inner lengths must agree");
+        assert!(left.panels.is_none(), "only the right operand can be packed");
         assert_eq!(out.len(), left.rows * right.cols, "out must hold left.rows x right.cols floats");
         // SAFETY: a slice is not at address 0.
         let first = unsafe { NonNull::new_unchecked(out.as_mut_ptr()) };
-        Self { out: Place { first, stride: right.cols }, accumulate, left, right, panels: right.panels }
+        Self { out: Place { first, stride: right.cols }, right }
     }
 
-    /// Computes the product.
+    const fn num_panels(&self) -> usize {
+        self.right.cols.div_ceil(PANEL)
+    }
+}
+
+/// The operands of products with the same rows.
+pub(super) struct Product<'a> {
+    pub left: MatRef<'a>,
+    pub factors: &'a [Factor<'a>],
+    pub accumulate: bool,
+}
+
+impl Product<'_> {
+    /// Computes the products.
     ///
     /// # Safety
     /// The processor must have the instructions of `V`.
     pub(super) unsafe fn run<V: Vector>(&self) {
-        // SAFETY: what the caller promised.
-        unsafe {
-            match self.panels {
-                Some(panels) if panels.is_bf16 => self.run_stored::<V, Pair>(),
-                _ => self.run_stored::<V, f32>(),
-            }
+        let (rows, inputs) = (self.left.rows, self.left.cols);
+        let panels: usize = self.factors.iter().map(Factor::num_panels).sum();
+        if rows == 0 || panels == 0 {
+            return;
         }
-    }
-
-    /// Computes the product with weights that are stored, or packed, as `W`.
-    ///
-    /// # Safety
-    /// As [`Product::run`].
-    unsafe fn run_stored<V: Vector, W: Stored>(&self) {
-        let (rows, inputs, panels) = (self.left.rows, self.left.cols, self.right.cols.div_ceil(PANEL));
-        let most = if self.panels.is_some() { ROWS } else { PACKING_ROWS };
+        let are_packed = self.factors.iter().all(|factor| factor.right.panels.is_some());
+        let most = if are_packed { ROWS } else { PACKING_ROWS };
         let block_rows = rows.div_ceil(rows.div_ceil(most)).next_multiple_of(V::ROWS);
         let row_blocks = rows.div_ceil(block_rows);
         let fewest = if self.reads_rows() { V::panels(rows) } else { PANELS_MIN };
         let at_once = panels.div_ceil(TASKS.div_ceil(row_blocks)).clamp(fewest, PANELS);
-        let groups = panels.div_ceil(at_once);
+        let groups = self.groups(at_once);
         let work = (rows / row_blocks).max(STREAMED_ROWS) * at_once * PANEL * inputs.max(1);
         let mut shared = SHARED_ROWS.take();
-        let is_shared = groups > 1 && rows * inputs <= SHARED && !self.reads_rows();
+        let is_shared = groups.len() > 1 && rows * inputs <= SHARED && !self.reads_rows();
         if is_shared {
             resize(&mut shared, rows * inputs);
             for block in 0..row_blocks {
@@ -127,18 +131,31 @@ impl<'a> Product<'a> {
                 }
             }
         }
-        for_tasks(row_blocks * groups, TASK_WORK / work, |task| {
-            let (block, first) = (task / groups, task % groups * at_once);
-            let rows = block_of(rows, block_rows, block);
+        for_tasks(row_blocks * groups.len(), TASK_WORK / work, |task| {
+            let (factor, panels) = &groups[task % groups.len()];
+            let rows = block_of(rows, block_rows, task / groups.len());
             let shared = is_shared.then(|| shared.as_ptr().cast::<f32>().wrapping_add(rows.start * inputs));
-            let panels = first..panels.min(first + at_once);
-            let task = Task::<W> { of: self, rows, shared, panels, weights: PhantomData };
+            let task = Task { of: self, factor, rows, shared, panels: panels.clone() };
             let mut scratch = SCRATCH.take();
             // SAFETY: what the caller promised, and the outputs of a task are its own.
-            unsafe { task.run::<V>(&mut scratch) };
+            unsafe {
+                match factor.right.panels {
+                    Some(packed) if packed.is_bf16 => task.run::<V, Pair>(&mut scratch),
+                    _ => task.run::<V, f32>(&mut scratch),
+                }
+            }
             SCRATCH.set(scratch);
         });
         SHARED_ROWS.set(shared);
+    }
+
+    /// Cuts the panels of each factor into groups of at most `at_once`.
+    fn groups(&self, at_once: usize) -> Vec<(&Factor<'_>, Range<usize>)> {
+        let of = |factor: &'_ Factor<'_>| {
+            let panels = factor.num_panels();
+            (0..panels).step_by(at_once).map(move |first| first..panels.min(first + at_once))
+        };
+        self.factors.iter().flat_map(|factor| of(factor).map(move |panels| (factor, panels))).collect()
     }
 
     /// Returns whether rows are few enough to be read without packing.
@@ -236,27 +253,27 @@ impl Default for Scratch {
     }
 }
 
-/// Some rows of a product and some panels.
-struct Task<'a, W> {
+/// Some rows of a product and some panels of a factor.
+struct Task<'a> {
     of: &'a Product<'a>,
+    factor: &'a Factor<'a>,
     rows: Range<usize>,
     /// The rows, packed by [`Product::pack_rows`] for all tasks.
     shared: Option<*const f32>,
     panels: Range<usize>,
-    weights: PhantomData<W>,
 }
 
-impl<W: Stored> Task<'_, W> {
-    /// Computes the task's outputs.
+impl Task<'_> {
+    /// Computes the task's outputs with weights that are stored, or packed, as `W`.
     ///
     /// # Safety
     /// As [`Product::run`], and no other thread may write to the task's outputs.
-    unsafe fn run<V: Vector>(&self, scratch: &mut Scratch) {
+    unsafe fn run<V: Vector, W: Stored>(&self, scratch: &mut Scratch) {
         let blocks = blocks_of::<V>(self.of.left.cols);
         let (num_blocks, num_rows) = (blocks.len(), self.rows.len());
-        let cols = self.panels.start * PANEL..self.of.right.cols.min(self.panels.end * PANEL);
+        let cols = self.panels.start * PANEL..self.factor.right.cols.min(self.panels.end * PANEL);
         // SAFETY: the task's outputs are inside those of the product.
-        let out = unsafe { self.of.out.at(self.rows.start, cols.start) };
+        let out = unsafe { self.factor.out.at(self.rows.start, cols.start) };
         let mut sums = out;
         if self.of.accumulate && num_blocks > 1 {
             scratch.sums.resize(num_rows * cols.len(), 0.0);
@@ -284,7 +301,7 @@ impl<W: Stored> Task<'_, W> {
                 }
             };
             // SAFETY: what the caller promised.
-            unsafe { self.add_block::<V>(rows, inputs, places, scratch) };
+            unsafe { self.add_block::<V, W>(rows, inputs, places, scratch) };
         }
     }
 
@@ -292,27 +309,27 @@ impl<W: Stored> Task<'_, W> {
     ///
     /// # Safety
     /// As [`Task::run`], and the rows must hold the inputs.
-    unsafe fn add_block<V: Vector>(
+    unsafe fn add_block<V: Vector, W: Stored>(
         &self,
         (first_row, row_step): (*const f32, Option<usize>),
         inputs: Range<usize>,
         places: Places,
         scratch: &mut Scratch,
     ) {
-        let (num_rows, num_cols) = (self.rows.len(), self.of.right.cols);
+        let MatRef { cols: num_cols, panels: packed, .. } = self.factor.right;
+        let num_rows = self.rows.len();
         let tiles = num_rows.div_ceil(V::ROWS);
         let (mut panel, mut window) = (self.panels.start, self.panels.start..self.panels.start);
         while panel < self.panels.end {
-            if self.of.panels.is_none() && panel == window.end {
+            if packed.is_none() && panel == window.end {
                 window = panel..self.panels.end.min(panel + WINDOW);
-                pack(self.of.right, window.clone(), inputs.clone(), scratch);
+                pack(self.factor.right, window.clone(), inputs.clone(), scratch);
             }
             let most = if tiles == 1 { V::panels(num_rows) } else { 1 };
-            let is_whole = panel + most
-                <= if self.of.panels.is_some() { self.panels.end } else { window.end }
+            let is_whole = panel + most <= if packed.is_some() { self.panels.end } else { window.end }
                 && (panel + most) * PANEL <= num_cols;
             let count = if is_whole { most } else { 1 };
-            let (first, panel_items) = match self.of.panels {
+            let (first, panel_items) = match packed {
                 Some(packed) => {
                     (packed.panel::<W>(panel).wrapping_add(inputs.start * W::ITEMS), packed.inputs * W::ITEMS)
                 }
@@ -326,8 +343,7 @@ impl<W: Stored> Task<'_, W> {
                 let tile = part(num_rows, tiles, index);
                 let ahead = if tiles == 1 { AHEAD } else { NEAR };
                 // The tiles of a panel prefetch the next one, a share each.
-                let share =
-                    (W::ITEMS * size_of::<W>()).div_ceil(tiles) * usize::from(self.of.panels.is_some());
+                let share = (W::ITEMS * size_of::<W>()).div_ceil(tiles) * usize::from(packed.is_some());
                 let next = first.wrapping_add(panel_items).wrapping_byte_add(index * share * inputs.len());
                 let operands = Operands {
                     rows: first_row.wrapping_add(tile.start * inputs.len()),
