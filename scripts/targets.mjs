@@ -20,7 +20,7 @@ const LIBRARIES = '/usr/aarch64-linux-gnu'
 const TESTED = ['kernel', 'model', 'tokenizer']
 const NAMED = ['tests::', 'bits::', 'golden::', 'parity::', 'engine::']
 const TESTED_ALL =
-  'chat compute core cuda objective replay replay-files replay-memmap replay-store spec store ted template tensor transform'.split(
+  'chat compute core cuda objective replay replay-files replay-memmap replay-store spec store ted template tensor transform tree'.split(
     ' ',
   )
 

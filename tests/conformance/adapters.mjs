@@ -43,6 +43,7 @@ import { templates } from './templates.mjs'
 import { tensordict } from './tensordict.mjs'
 import { tokenizers } from './tokenizers.mjs'
 import { transforms } from './transforms.mjs'
+import { trees } from './trees.mjs'
 import { values } from './values.mjs'
 
 /** @type {readonly Adapter[]} */
@@ -64,6 +65,7 @@ export const ADAPTERS = [
   ted,
   tedFolders,
   values,
+  trees,
   smollm2,
   ggufBlocks,
   losses,

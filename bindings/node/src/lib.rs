@@ -21,3 +21,4 @@ mod tensor;
 mod text;
 mod tokenizer;
 mod transform;
+mod tree;

@@ -23,3 +23,5 @@ mod tensor;
 mod tokenizer;
 #[cfg(feature = "whole")]
 mod transform;
+#[cfg(feature = "whole")]
+mod tree;

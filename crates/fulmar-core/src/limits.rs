@@ -206,3 +206,15 @@ pub const TRANSFORM_ELEMENTS_MAX: usize = 1 << 30;
 
 /// Longest side of an image that a transform makes.
 pub const TRANSFORM_IMAGE_SIDE_MAX: usize = 1 << 14;
+
+/// Most keys of a map, and most hashes that get numbers.
+pub const MAP_KEYS_MAX: usize = 1 << 28;
+
+/// Most paths of a tree of rollouts that one call lists.
+pub const TREE_PATHS_MAX: usize = 1 << 20;
+
+/// Most actions of all nodes of all trees of one search.
+pub const SEARCH_ACTIONS_MAX: usize = 1 << 28;
+
+/// Most vertices of a tree of rollouts that one picture shows.
+pub const TREE_DRAWN_MAX: usize = 1 << 14;

@@ -49,6 +49,8 @@ pub use fulmar_tensor as tensor;
 pub use fulmar_tokenizer as tokenizer;
 #[cfg(feature = "transform")]
 pub use fulmar_transform as transform;
+#[cfg(feature = "tree")]
+pub use fulmar_tree as tree;
 
 /// Replay buffers, with their rows in memory, in files or on a server, and with the formats of checkpoints.
 #[cfg(feature = "replay")]

@@ -10,3 +10,14 @@ export function codeOf(body: () => unknown): ErrorCode {
   }
   throw new Error('the call must fail')
 }
+
+/** The code of the rejection of what `body` returns; anything but a FulmarError goes through. */
+export async function codeOfAsync(body: () => Promise<unknown>): Promise<ErrorCode> {
+  try {
+    await body()
+  } catch (error) {
+    if (error instanceof FulmarError) return error.code
+    throw error
+  }
+  throw new Error('the call must fail')
+}
