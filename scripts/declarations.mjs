@@ -12,7 +12,7 @@ const BUILT_IN = /^(?:(?:Big)?(?:Uint|Int|Float)\d+Array|ArrayBuffer)$/
  * a record, `describe` for a function.
  *
  * An entry has a `kind`, a `name`, an `owner` if it is a member, the lines of its `doc`, the `params` of what can be called and its `type`.
- * Types are written alike: names of the binding begin with `Raw`, lists are `T[]`; `isNullable` stands for `null`, `undefined` and a question mark,
+ * Types are written alike: names of the binding begin with `Raw`, lists are `T[]`; `isNullable` covers `null`, `undefined` and a question mark,
  * `isPromise` for a promise.
  */
 export function declarationsOf(text) {
@@ -89,7 +89,12 @@ const isAbsence = (node) =>
 
 const isReference = (node, name) => ts.isTypeReferenceNode(node) && node.typeName.getText() === name
 
-const unionOf = (nodes) => nodes.map(textOf).sort().join(' | ')
+/** wasm-bindgen takes a list of numbers where it takes an array: that is left out. */
+function unionOf(nodes) {
+  const texts = nodes.map(textOf).sort()
+  const hasArray = texts.some((text) => BUILT_IN.test(text))
+  return texts.filter((text) => !(hasArray && /^(?:number|bigint)\[\]$/.test(text))).join(' | ')
+}
 
 function textOf(node) {
   if (node === undefined) return 'any'

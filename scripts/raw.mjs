@@ -16,7 +16,7 @@ const WASM = 'wasm/fulmar_wasm.d.ts'
 const RAW = 'ts/src/native/raw.ts'
 const WIDTH_MAX = 110
 
-/** Names that only one binding has, by reason. The name of a class stands for its members too. */
+/** Names that only one binding has, by reason. The name of a class includes its members. */
 export const ALONE = {
   addon: {
     'WebAssembly has no files': [
@@ -36,7 +36,7 @@ export const ALONE = {
   },
   wasm: {
     'the addon is loaded by one call': ['InitOutput', '__wbg_init', 'initSync'],
-    "the addon's errors carry their own text": ['lastPanic'],
+    "the addon's errors carry their own text": ['lastPanic', 'record_panics'],
   },
 }
 
