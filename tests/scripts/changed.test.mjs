@@ -30,7 +30,8 @@ test('a deleted source runs the compiler, and is given to no tool', () => {
 
 test('a crate runs its tests, those of the crates built on it, and all tests of TypeScript', () => {
   const found = scopes(['crates/fulmar-store/src/lib.rs'])
-  for (const stage of ['rustfmt', 'clippy', 'addon', 'conform', 'native']) assert.ok(found.has(stage), stage)
+  for (const stage of ['rustfmt', 'clippy', 'addon', 'raw', 'conform', 'native'])
+    assert.ok(found.has(stage), stage)
   assert.equal(found.get('native'), undefined)
   const programs = found.get('rust')
   assert.equal(programs[0], '--lib')
