@@ -515,7 +515,7 @@ export interface RawDecoder extends RawOwner {
     positions?: Uint32Array | null | undefined,
   ): Later<Float32Array>
   /** Adds to the gradients. */
-  backwardValues(dValue: Float32Array): Later<void>
+  backwardValues(gradValue: Float32Array): Later<void>
   /**
    * Returns `[3 T]`: log-probs of masked tokens, entropies, and logarithms of sums of squared probabilities; keeps the activations for
    * `backward`.
@@ -600,7 +600,7 @@ export interface RawDecoder extends RawOwner {
     positions?: Uint32Array | null | undefined,
   ): Later<RawScores>
   /** Adds to the gradients. */
-  backward(dLogProb: Float32Array, dEntropy?: Float32Array | null | undefined): Later<void>
+  backward(gradLogProb: Float32Array, gradEntropy?: Float32Array | null | undefined): Later<void>
 }
 
 /** Decodes one token at a time. */
@@ -897,8 +897,6 @@ export interface RawPackPlan extends RawOwner {
   items(): Uint32Array
   /** Returns the bounds of the groups. */
   offsets(): Uint32Array
-  /** Returns the bounds of the sequences of a group in its row. */
-  cuSeqlens(at: number, lengths: Uint32Array): Uint32Array
 }
 
 /** Panics on request: `fulmar doctor` and the tests use it to show that a panic does not end the process. */
