@@ -25,6 +25,11 @@ export interface GpuReport {
   readonly reason: string
 }
 
+/** Report on sandboxes for programs that a model wrote: usable, or the reason why not. */
+export type SandboxReport =
+  | { readonly isUsable: true; readonly backend: string }
+  | { readonly isUsable: false; readonly reason: string }
+
 /** The whole answer. */
 export interface DoctorReport {
   readonly version: string
@@ -35,6 +40,7 @@ export interface DoctorReport {
   readonly native: BackendReport
   readonly wasm: BackendReport
   readonly gpu: GpuReport
+  readonly sandbox: SandboxReport
 }
 
 /** Prints the report. Gives whether the core can be loaded at all. */
@@ -54,6 +60,7 @@ export async function doctor({ json = false, onlyLoaded = false }: DoctorFlags, 
     native: await other('native'),
     wasm: await other('wasm'),
     gpu: await gpuReport(),
+    sandbox: await sandboxReport(),
   }
   if (json) printJson(report, io)
   else printTable(tableOf(report), io)
@@ -102,8 +109,18 @@ async function gpuReport(): Promise<GpuReport> {
   }
 }
 
+async function sandboxReport(): Promise<SandboxReport> {
+  try {
+    const { Sandbox } = await import('../tools/index.js')
+    const support = await Sandbox.support()
+    return support.isUsable ? { isUsable: true, backend: 'bubblewrap' } : support
+  } catch (error) {
+    return { isUsable: false, reason: firstLine(error) }
+  }
+}
+
 function tableOf(report: DoctorReport): [string, string][] {
-  const { version, runtime, platform, loaded, native, wasm, gpu } = report
+  const { version, runtime, platform, loaded, native, wasm, gpu, sandbox } = report
   return [
     ['fulmar', version],
     ['runtime', `${runtime} on ${platform}`],
@@ -111,6 +128,7 @@ function tableOf(report: DoctorReport): [string, string][] {
     ['native core', describeBackend(native)],
     ['wasm core', describeBackend(wasm)],
     ['gpu', `not usable: ${gpu.reason}`],
+    ['sandbox', sandbox.isUsable ? `usable, ${sandbox.backend}` : `not usable: ${sandbox.reason}`],
   ]
 }
 

@@ -1,6 +1,16 @@
 /** Tools that a policy may call, parsers of calls, and their execution. */
 
 export { JSONCallParser } from './json-call-parser.js'
+export { type PythonToolOptions, pythonTool } from './python-tool.js'
+export {
+  Sandbox,
+  type SandboxLimits,
+  type SandboxOptions,
+  type SandboxProgram,
+  type SandboxResult,
+  type SandboxRunOptions,
+  type SandboxSupport,
+} from './sandbox.js'
 export {
   type ArgumentsOf,
   type NamedValue,

@@ -68,6 +68,11 @@ describe('fulmar doctor', () => {
       isUsable: false,
       reason: 'Error: no such build',
     })
+    const sandboxes = [
+      { isUsable: true, backend: 'bubblewrap' },
+      { isUsable: false, reason: expect.stringMatching(/./) },
+    ]
+    expect(sandboxes).toContainEqual(report.sandbox)
     // Which of these it is depends on the machine.
     expect(report.gpu.reason).toMatch(/CUDA must be built in|NVIDIA's driver|no kernels for/)
   })
@@ -82,5 +87,6 @@ describe('fulmar doctor', () => {
     expect(asked).toEqual([backend === 'wasm' ? 'native' : 'wasm'])
     expect(stdout.match(/ core +usable, version/g)).toHaveLength(2)
     expect(stdout).toMatch(/gpu +not usable: /)
+    expect(stdout).toMatch(/sandbox +(usable, bubblewrap|not usable: .+)\n/)
   })
 })
