@@ -1,8 +1,8 @@
 //! Interface to NVIDIA GPUs: lists them, or reports what the machine lacks.
 //!
 //! [`gpus`] asks the driver at run time, so one build runs with and without a GPU. Builds without the feature
-//! `driver`, and WebAssembly, have the same interface and return an error. There are no kernels yet:
-//! [`Kernels::on`] refuses every GPU with the reason.
+//! `driver`, and WebAssembly, have the same interface and return an error. [`fatbin`] returns the compiled
+//! kernels. No operation calls them yet: [`Kernels::on`] refuses every GPU with the reason.
 
 #[cfg(not(all(feature = "driver", not(target_family = "wasm"))))]
 mod absent;

@@ -5,7 +5,7 @@ use fulmar_core::{Device, Result};
 use crate::Kernels;
 
 /// Returns the device called `cpu`, `cuda`, `cuda:N`, or `auto`, which selects a usable GPU, else the CPU. As
-/// there are no kernels for GPUs yet, `auto` is the CPU everywhere.
+/// no operation runs on a GPU yet, `auto` is the CPU everywhere.
 ///
 /// # Errors
 /// The errors of [`Device`]'s `from_str`; `Unavailable` for a GPU, with what is missing.

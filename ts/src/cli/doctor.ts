@@ -103,7 +103,7 @@ async function gpuReport(): Promise<GpuReport> {
   try {
     const { gpus } = await import('../core/index.js')
     const names = gpus().map(({ ordinal, name }) => `cuda:${ordinal} ${name}`)
-    return { isUsable: false, reason: `this release has no kernels for ${names.join(', ')}` }
+    return { isUsable: false, reason: `this release runs no operation on ${names.join(', ')}` }
   } catch (error) {
     return { isUsable: false, reason: firstLine(error) }
   }

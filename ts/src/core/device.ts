@@ -52,7 +52,7 @@ export function gpus(): readonly Gpu[] {
 }
 
 /**
- * Resolves a device name on this machine. There are no kernels for GPUs yet, so `auto` always gives the CPU.
+ * Resolves a device name on this machine. No operation runs on a GPU yet, so `auto` always gives the CPU.
  * @throws {FulmarError} `UNAVAILABLE` for a GPU, with what is missing; `UNKNOWN_NAME` if `name` is no device
  * name.
  *

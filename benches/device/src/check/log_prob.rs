@@ -61,6 +61,10 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             compare(card, report, &format!("{rows} x {vocab}, {kind}"), logits, rows)?;
         }
     }
+    // Each block has a larger maximum than the last one, so that sums are rescaled.
+    let rising = |(at, logit): (usize, &f32)| logit + (at % 20_000 / BLOCK) as f32 * 0.31;
+    let logits = random("rising", 40_000, 1.0).iter().enumerate().map(rising).collect();
+    compare(card, report, "2 x 20000, rising", logits, 2)?;
     compare(card, report, "2 x 33, -inf alone", vec![f32::NEG_INFINITY; 66], 2)
 }
 

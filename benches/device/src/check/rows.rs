@@ -39,7 +39,9 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for len in LENGTHS {
         scaled(card, report, len)?;
         for place in [0, len / 2, len - 1, len] {
-            first_non_finite(card, report, len, place)?;
+            for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                first_non_finite(card, report, len, (place, odd))?;
+            }
         }
     }
     Ok(())
@@ -86,9 +88,11 @@ fn scaled(card: &Card, report: &mut Report, len: usize) -> Result<()> {
     Ok(())
 }
 
-fn first_non_finite(card: &Card, report: &mut Report, len: usize, place: usize) -> Result<()> {
+/// The first number that is not finite is `odd` at `place`; others of all kinds follow.
+fn first_non_finite(card: &Card, report: &mut Report, len: usize, (place, odd): (usize, f32)) -> Result<()> {
     let mut numbers = random("finite", len, f32::MAX);
-    for (at, odd) in [(place, f32::NAN), (place + 1, f32::INFINITY), (place + 400, f32::NEG_INFINITY)] {
+    let later = [(place + 1, f32::INFINITY), (place + 300, f32::NAN), (place + 400, f32::NEG_INFINITY)];
+    for (at, odd) in later.into_iter().chain([(place, odd)]) {
         if let Some(number) = numbers.get_mut(at) {
             *number = odd;
         }
@@ -96,6 +100,6 @@ fn first_non_finite(card: &Card, report: &mut Report, len: usize, place: usize) 
     let wanted = numbers.iter().position(|number| !number.is_finite()).map_or(u32::MAX, |at| at as u32);
     let (at, first) = (card.upload(&numbers)?, card.upload(&[u32::MAX])?);
     card.launch("first_non_finite", elements(), arguments![&at, len, &first])?;
-    report.same("first_non_finite", &format!("{len}, at {place}"), &first.read()?, &[wanted]);
+    report.same("first_non_finite", &format!("{len}, {odd} at {place}"), &first.read()?, &[wanted]);
     Ok(())
 }
