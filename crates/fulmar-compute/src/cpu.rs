@@ -3,8 +3,8 @@
 
 // A body of Rust that is compiled for vector units.
 pub use fulmar_kernel::lanes;
-// One number, or a hint to the processor.
-pub use fulmar_kernel::{exp, power, prefetch};
+// One number, or a hint to the processor or the system.
+pub use fulmar_kernel::{exp, power, prefer_huge_pages, prefetch};
 // The processor's threads.
 pub use fulmar_kernel::{active_lanes, for_each_part, num_threads, together};
 // The parts of a draw; the whole draw selects its device.

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_cuda::Managed;
-use fulmar_kernel::prefer_huge_pages;
 
+use crate::cpu::prefer_huge_pages;
 use crate::{Compute, dispatch};
 
 /// Elements that a [`Compute`] and the processor can both access as a slice. On the CPU this is a vector. On

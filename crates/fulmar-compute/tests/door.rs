@@ -86,6 +86,11 @@ fn products_norms_and_probabilities_have_the_bits_of_a_direct_call() {
         |out| on.matmul(out, left, right, true),
         |out| fulmar_kernel::matmul(out, left, right, true),
     );
+    same(
+        40 * 32,
+        |out| on.matmul_each(left, &mut [(out, right)]),
+        |out| fulmar_kernel::matmul_each(left, &mut [(out, right)]),
+    );
     let norm = |out: &mut [f32], of: &dyn Fn(&mut [f32], &mut [f32])| {
         let mut scales = vec![0.0; 40];
         of(out, &mut scales);
