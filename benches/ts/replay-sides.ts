@@ -165,6 +165,7 @@ class NodeSide implements Side {
 
   async run(operation: string, count: number, repeats: number): Promise<Sample> {
     const [buffer, more, one] = [this.#open(), this.#more, this.#one]
+    if (operation === 'commit') return this.#commit(repeats)
     const operations: Record<string, () => unknown> = {
       extend: () => more && buffer.extend(more),
       add: () => one && buffer.add(one),
@@ -181,6 +182,22 @@ class NodeSide implements Side {
     if (!call) throw new Error(`operation must be known: got ${operation}`)
     const start = performance.now()
     for (let repeat = 0; repeat < repeats; repeat++) call()
+    return { value: (1000 * (performance.now() - start)) / repeats }
+  }
+
+  /** Writes rows into columns, and waits until the last one is in the buffer. */
+  #commit(repeats: number): Sample {
+    const buffer = this.#open()
+    const columns = buffer.columns()
+    const [a, c] = [columns.array('a', 'f32'), columns.array(['b', 'c'], 'u8')]
+    const row = new Uint8Array(PIXELS).map((_, at) => 7 * at)
+    const start = performance.now()
+    for (let repeat = 0; repeat < repeats; repeat++) {
+      for (let at = 0; at < 5; at++) a[5 * columns.row + at] = repeat + at
+      c.set(row, PIXELS * columns.row)
+      columns.commit()
+    }
+    if (buffer.length === 0) throw new Error('the rows must be in the buffer')
     return { value: (1000 * (performance.now() - start)) / repeats }
   }
 

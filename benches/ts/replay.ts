@@ -82,6 +82,7 @@ const SECTIONS: readonly Section[] = [
       { work: 'extend 400 rows, Node', own: ['node', 'extend'], ...extend, goals: SHOWN },
       { work: 'add one row, Rust', own: ['rust', 'add'], ...add, goals: both(300, 25) },
       { work: 'add one row, Node', own: ['node', 'add'], ...add, goals: SHOWN },
+      { work: 'add one row by columns, Node', own: ['node', 'commit'], ...add, goals: both(300, 25) },
     ],
   },
   { ...prioritized(1, 5, 9), works: [...prioritized(1, 5, 9).works, ...smallBatch()] },

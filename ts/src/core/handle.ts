@@ -10,6 +10,7 @@ import { call, callAsync, FulmarError } from './error.js'
 export class Handle<T extends RawOwner> {
   readonly #name: string
   #raw: T | undefined
+  #before: (() => void) | undefined
 
   /**
    * `name` is the class for messages; `make` creates the native object.
@@ -33,6 +34,25 @@ export class Handle<T extends RawOwner> {
     return callAsync(() => body(this.#open()))
   }
 
+  /** False after `free`. */
+  get isOpen(): boolean {
+    return this.#raw !== undefined
+  }
+
+  /** Runs `before` ahead of each later use, behind what was given earlier: work that was put off. */
+  precede(before: () => void): void {
+    const earlier = this.#before
+    this.#before = () => {
+      earlier?.()
+      before()
+    }
+  }
+
+  /** Does the work that was put off. */
+  settle(): void {
+    if (this.#raw) this.#before?.()
+  }
+
   /** Frees the native memory. A second call does nothing. */
   free(): void {
     const raw = this.#raw
@@ -41,6 +61,7 @@ export class Handle<T extends RawOwner> {
   }
 
   #open(): T {
+    this.settle()
     if (this.#raw) return this.#raw
     throw new FulmarError('CLOSED', `${this.#name} must be open: it was disposed`)
   }

@@ -6,7 +6,7 @@ import { type BatchIndex, indexJson } from '../tensor/batch-index.js'
 import { dictAround, pathOf, TensorDict, type TensorKey, withRawDict } from '../tensor/tensor-dict.js'
 import { checkpointerJson, replayDisk, type StorageEnsembleCheckpointer } from './checkpointer.js'
 import { buffersOf, type EnsembleParts } from './ensemble-parts.js'
-import { type ReplayBuffer, withRawBuffer } from './replay-buffer.js'
+import { type ReplayBuffer, settleBuffer, withRawBuffer } from './replay-buffer.js'
 import type { ReplayBatch } from './replay-buffer-options.js'
 
 /** Options of {@link ReplayBufferEnsemble}. */
@@ -122,6 +122,9 @@ export class ReplayBufferEnsemble {
       }
     })
     this.buffers = [...buffers]
+    this.#native.precede(() => {
+      for (const buffer of this.buffers) settleBuffer(buffer)
+    })
   }
 
   /** Number of buffers. */

@@ -99,8 +99,8 @@ export class HERReplayBuffer extends ReplayBuffer {
   }
 
   override [Symbol.dispose](): void {
-    this.#hindsight.free()
     super[Symbol.dispose]()
+    this.#hindsight.free()
   }
 
   /** @internal */

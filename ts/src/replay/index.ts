@@ -52,6 +52,7 @@ export type {
 } from './replay-buffer-options.js'
 export type { ReplayBufferState } from './replay-buffer-state.js'
 export type { AttachOptions, ReplayBufferToken } from './replay-buffer-token.js'
+export type { ReplayColumns } from './replay-columns.js'
 export { SampleUnit, Sequence, type SequenceOptions, Transition } from './sample-unit.js'
 export {
   ConsumingSampler,

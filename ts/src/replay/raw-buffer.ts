@@ -2,11 +2,12 @@
 
 import { calledBack } from '../core/index.js'
 import { type RawReplayBuffer, raw } from '../native/index.js'
+import { PromptGroupSampler } from './prompt-group-sampler.js'
 import type { BufferKind, ReplayBufferOptions } from './replay-buffer-options.js'
 import { unitOptions } from './sample-unit.js'
 import { type Sampler, samplerAnswers, samplerFlags, samplerOptions } from './sampler.js'
 import { type Storage, withRawStorage } from './storage.js'
-import { writerAnswers, writerOptions } from './writer.js'
+import { RoundRobinWriter, writerAnswers, writerOptions } from './writer.js'
 
 // What a constructor takes instead of making a buffer.
 const attached = new WeakMap<ReplayBufferOptions, RawReplayBuffer>()
@@ -16,12 +17,22 @@ export function useRawBuffer(options: ReplayBufferOptions, native: RawReplayBuff
   attached.set(options, native)
 }
 
-/** Returns a function that makes the native side of a buffer of these parts, and whether its writer is of JavaScript. */
+/** The native side of a buffer, and facts of its parts. */
+interface RawBufferParts {
+  /** Makes the native side. */
+  readonly make: () => RawReplayBuffer
+  /** True if the writer is written in JavaScript. */
+  readonly hasOwnWriter: boolean
+  /** True if the buffer may refuse an item for the values in it, other than its priority. */
+  readonly refusesValues: boolean
+}
+
+/** Returns the native side of a buffer of these parts. */
 export function rawBufferOf(
   options: ReplayBufferOptions,
   { storage, sampler }: { readonly storage: Storage; readonly sampler: Sampler },
   kind: BufferKind,
-): { readonly make: () => RawReplayBuffer; readonly hasOwnWriter: boolean } {
+): RawBufferParts {
   const { writer, sampleUnit, batchSize, prefetch, seed, allowOverwrite } = options
   const core = {
     ...kind,
@@ -45,5 +56,9 @@ export function rawBufferOf(
         ? raw.bufferOfParts(one, JSON.stringify(core), mailbox, !!ownSampler, !!ownWriter, answer)
         : raw.ReplayBuffer.create(one, JSON.stringify(core)),
     )
-  return { make, hasOwnWriter: ownWriter !== undefined }
+  const refusesValues =
+    ownSampler !== undefined ||
+    sampler instanceof PromptGroupSampler ||
+    !(writer === undefined || writer instanceof RoundRobinWriter)
+  return { make, hasOwnWriter: ownWriter !== undefined, refusesValues }
 }

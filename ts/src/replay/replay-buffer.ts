@@ -33,9 +33,17 @@ import {
 } from './replay-buffer-options.js'
 import { type ReplayBufferState, restoreState, stateOf } from './replay-buffer-state.js'
 import { type AttachOptions, attachBuffer, type ReplayBufferToken, tokenOf } from './replay-buffer-token.js'
+import { ReplayColumns } from './replay-columns.js'
 import { attachSampler, RandomSampler, type Sampler } from './sampler.js'
 import { type TrajectoryOptions, trajectoriesOf } from './slice-sampler.js'
-import { ListStorage, type Storage } from './storage.js'
+import {
+  isLocalStorage,
+  ListStorage,
+  precedeStorage,
+  type Storage,
+  settleStorage,
+  shareStorage,
+} from './storage.js'
 
 // Access to the private part, for modules that work on buffers.
 let unwrap: (buffer: ReplayBuffer) => Handle<RawReplayBuffer>
@@ -69,6 +77,9 @@ export class ReplayBuffer {
   readonly #sampler: Sampler
   readonly #batchSize: number | undefined
   readonly #hasOwnWriter: boolean
+  readonly #refusesValues: boolean
+  readonly #priorityKey: readonly string[]
+  #columns: ReplayColumns | undefined
   /** Storage of the items. */
   readonly storage: Storage
 
@@ -83,8 +94,9 @@ export class ReplayBuffer {
   constructor(options: ReplayBufferOptions = {}, kind: BufferKind = { writeInfo: false }) {
     checkKnownKeys('options', options, REPLAY_BUFFER_KEYS)
     const { storage = new ListStorage(), sampler = new RandomSampler(), batchSize, transforms = [] } = options
-    const { make, hasOwnWriter } = rawBufferOf(options, { storage, sampler }, kind)
-    this.#native = new Handle('ReplayBuffer', make)
+    const native = rawBufferOf(options, { storage, sampler }, kind)
+    this.#native = new Handle('ReplayBuffer', native.make)
+    this.#native.precede(() => settleStorage(storage))
     attachSampler(sampler, {
       parameter: (name) => this.#native.call((buffer) => buffer.parameter(name)),
       setParameter: (name, value) => this.#native.call((buffer) => buffer.setParameter(name, value)),
@@ -93,7 +105,9 @@ export class ReplayBuffer {
     this.#transforms = new TransformChain(transforms)
     this.#sampler = sampler
     this.#batchSize = batchSize
-    this.#hasOwnWriter = hasOwnWriter
+    this.#hasOwnWriter = native.hasOwnWriter
+    this.#refusesValues = native.refusesValues
+    this.#priorityKey = kind.priorityKey ?? ['td_error']
     this.storage = storage
   }
 
@@ -134,6 +148,35 @@ export class ReplayBuffer {
    */
   extend(items: TensorDict): number[] {
     return this.writeThrough(items, true)
+  }
+
+  /**
+   * Returns typed arrays to write rows of `item`'s leaves into, without a dictionary a row: its leaves, dtypes and shapes count, its values
+   * do not. Without `item` they are those of the stored rows. A buffer has one block: later calls return the same.
+   * @throws {FulmarError} `INCOMPATIBLE` if the storage has lanes, a leaf is not a tensor, the buffer has a block of another `item`, or
+   *   transforms make other leaves of items and none is given; `EMPTY` without `item` and rows.
+   */
+  columns(item?: TensorDict): ReplayColumns {
+    if (item === undefined && this.#columns) return this.#columns
+    if (this.storage.shape.length > 1) {
+      const detail = `the storage must have one dimension to take rows: got shape [${this.storage.shape}]`
+      throw new FulmarError('INCOMPATIBLE', detail)
+    }
+    if (this.#columns) {
+      throw new FulmarError('INCOMPATIBLE', 'item must be left out once the buffer has columns: got one')
+    }
+    if (item !== undefined) checkDict(item)
+    const like = item ?? this.#storedItem()
+    const refusesValues = this.#refusesValues || like.has(this.#priorityKey)
+    const columns = new ReplayColumns(like, {
+      maxSize: this.storage.maxSize,
+      extend: (items) => void this.extend(items),
+      writesAtOnce: () =>
+        refusesValues || this.#transforms.length > 0 || !isLocalStorage(this.storage) || !this.#native.isOpen,
+    })
+    precedeStorage(this.storage, () => columns.flush())
+    this.#columns = columns
+    return columns
   }
 
   /**
@@ -399,6 +442,7 @@ export class ReplayBuffer {
    * ```
    */
   share(): ReplayBufferToken {
+    shareStorage(this.storage)
     const sampler = this.#sampler
     const parts = {
       storage: this.storage,
@@ -418,9 +462,13 @@ export class ReplayBuffer {
     return attachBuffer(ReplayBuffer, token, options)
   }
 
-  /** Gives the native memory back. */
+  /** Gives the native memory back, once the rows of its columns are in the storage. */
   [Symbol.dispose](): void {
-    this.#native.free()
+    try {
+      this.#columns?.flush()
+    } finally {
+      this.#native.free()
+    }
   }
 
   /** Writes what transforms make of items. @internal */
@@ -445,6 +493,20 @@ export class ReplayBuffer {
     return batch
   }
 
+  /** Returns the item in the first row. */
+  #storedItem(): TensorDict {
+    if (this.#transforms.length > 0) {
+      throw new FulmarError(
+        'INCOMPATIBLE',
+        'item must be given, as transforms may change items: it is undefined',
+      )
+    }
+    if (this.storage.length === 0) {
+      throw new FulmarError('EMPTY', 'item must be given until the buffer has rows: it is undefined')
+    }
+    return this.storage.get([0]).index(0)
+  }
+
   #transformed(batch: RawReplayBatch): ReplayBatch {
     try {
       this.drawn(batch)
@@ -456,6 +518,9 @@ export class ReplayBuffer {
     }
   }
 }
+
+/** Writes the rows that columns of the buffer have put off. */
+export const settleBuffer = (buffer: ReplayBuffer): void => settleStorage(buffer.storage)
 
 /** Calls `body` with the raw buffer. */
 export function withRawBuffer<R>(buffer: ReplayBuffer, body: (raw: RawReplayBuffer) => R): R {

@@ -31,6 +31,8 @@ export interface StorageSource {
 // The doors to the private parts, for buffers.
 let unwrap: (storage: Storage) => Handle<RawStorage>
 let around: (make: () => RawStorage) => Storage
+let local: (storage: Storage) => boolean
+let publish: (storage: Storage) => void
 
 /**
  * Items by row. Make one of its classes; several buffers may share it, and each learns of what the others write.
@@ -50,14 +52,16 @@ let around: (make: () => RawStorage) => Storage
  */
 export class Storage {
   readonly #native: Handle<RawStorage>
+  #isLocal: boolean
   /** Number of rows that fit. */
   readonly maxSize: number
   /** `[maxSize]`, or `[time, lanes..]`: rows count through time, then through lanes. */
   readonly shape: readonly number[]
 
   /** @internal */
-  protected constructor(make: () => RawStorage) {
+  protected constructor(make: () => RawStorage, isLocal = false) {
     this.#native = new Handle('Storage', make)
+    this.#isLocal = isLocal
     this.maxSize = this.#native.call((storage) => storage.capacity())
     this.shape = this.#native.call((storage) => [...storage.shape()])
   }
@@ -65,6 +69,10 @@ export class Storage {
   static {
     unwrap = (storage) => storage.#native
     around = (make) => new Storage(make)
+    local = (storage) => storage.#isLocal
+    publish = (storage) => {
+      storage.#isLocal = false
+    }
   }
 
   /**
@@ -157,6 +165,17 @@ export function withRawStorage<R>(storage: Storage, body: (raw: RawStorage) => R
   return unwrap(storage).call(body)
 }
 
+/** Runs `before` ahead of each later use of the storage, or of a buffer over it. */
+export function precedeStorage(storage: Storage, before: () => void): void {
+  unwrap(storage).precede(before)
+}
+/** Writes the rows that columns have put off. */
+export const settleStorage = (storage: Storage): void => unwrap(storage).settle()
+/** Returns true if this thread alone reads the storage, and nothing outlives it. */
+export const isLocalStorage = (storage: Storage): boolean => local(storage)
+/** Notes that other threads read the storage from now on. */
+export const shareStorage = (storage: Storage): void => publish(storage)
+
 /** `[time, lanes..]` with room for `maxSize` rows, rounded up to whole time steps. */
 export function shapeOf(maxSize: number, lanes: readonly number[]): number[] {
   const lanesTotal = lanes.reduce((product, lane) => product * lane, 1)
@@ -201,7 +220,7 @@ export class LazyTensorStorage extends Storage {
   constructor(maxSize: number, options: LazyTensorStorageOptions = {}) {
     checkKnownKeys('options', options, ['lanes', 'bytesMax', 'device'])
     const { lanes = [], bytesMax, device } = options
-    super(created({ kind: 'lazyTensor', shape: shapeOf(maxSize, lanes), bytesMax }, device))
+    super(created({ kind: 'lazyTensor', shape: shapeOf(maxSize, lanes), bytesMax }, device), true)
   }
 }
 
@@ -221,7 +240,7 @@ export class LazyTensorStorage extends Storage {
  */
 export class TensorStorage extends Storage {
   constructor(items: TensorDict) {
-    super(() => withRawDict(items, (dict) => raw.Storage.over(dict)))
+    super(() => withRawDict(items, (dict) => raw.Storage.over(dict)), true)
   }
 }
 
@@ -242,7 +261,7 @@ export class TensorStorage extends Storage {
 export class ListStorage extends Storage {
   constructor(maxSize = 1000, options: OnDevice = {}) {
     checkKnownKeys('options', options, ['device'])
-    super(created({ kind: 'list', maxSize }, options.device))
+    super(created({ kind: 'list', maxSize }, options.device), true)
   }
 }
 
@@ -264,7 +283,7 @@ export class ListStorage extends Storage {
 export class LazyStackStorage extends Storage {
   constructor(maxSize: number, options: OnDevice = {}) {
     checkKnownKeys('options', options, ['device'])
-    super(created({ kind: 'lazyStack', maxSize }, options.device))
+    super(created({ kind: 'lazyStack', maxSize }, options.device), true)
   }
 }
 
@@ -292,6 +311,6 @@ export interface CompressedListStorageOptions extends OnDevice {
  */
 export class CompressedListStorage extends Storage {
   constructor(maxSize: number, options: CompressedListStorageOptions = {}) {
-    super(created({ kind: 'compressedList', maxSize, ...options }, options.device))
+    super(created({ kind: 'compressedList', maxSize, ...options }, options.device), true)
   }
 }

@@ -20,6 +20,20 @@ describe('Handle', () => {
     expect(object.numFreed()).toBe(1)
   })
 
+  it('does work that was put off before each use, the earliest first, and none once it is freed', () => {
+    const handle = new Handle('Answer', owner)
+    const done: string[] = []
+    handle.precede(() => void done.push('first'))
+    handle.precede(() => void done.push('second'))
+    handle.call(() => done.push('use'))
+    handle.settle()
+    expect(done).toEqual(['first', 'second', 'use', 'first', 'second'])
+    expect(handle.isOpen).toBe(true)
+    handle.free()
+    handle.settle()
+    expect([done.length, handle.isOpen]).toEqual([5, false])
+  })
+
   it('says CLOSED with its name after that', async () => {
     const handle = new Handle('Answer', owner)
     handle.free()
