@@ -159,7 +159,7 @@ impl Lora {
     /// # Errors
     /// `OutOfMemory` if there is no memory for the sums.
     pub(crate) fn merged(&self, layout: &Layout, weights: Floats<'_>) -> Result<MergedLora<'_>> {
-        let panels = self.merged.get_or_pack(|packed| {
+        let panels = self.merged.packed_by(|packed| {
             let mut sum = Vec::new();
             for (linear, pair) in self.adapted(layout) {
                 sum.resize(linear.weight.len(), 0.0);

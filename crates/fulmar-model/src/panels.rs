@@ -34,7 +34,7 @@ impl PanelCache {
     ///
     /// # Errors
     /// The errors of `pack`.
-    pub(crate) fn get_or_pack(
+    pub(crate) fn packed_by(
         &self,
         pack: impl FnOnce(&mut PanelsByStart) -> Result<()>,
     ) -> Result<&PanelsByStart> {

@@ -49,8 +49,8 @@ impl Weights {
         self.panels.get()
     }
 
-    /// Packs the weights that begin where `is_read` says, if none is packed. Takes their memory once more; a
-    /// weight for which there is none is packed in each pass.
+    /// Packs the weights that begin where `is_read` returns `true`, unless they are packed. Takes their memory
+    /// once more; a weight that does not fit is packed in each pass.
     pub(crate) fn pack(&self, layout: &Layout, is_read: impl Fn(usize) -> bool) -> Result<()> {
         let pack = |packed: &mut PanelsByStart| {
             packed.retain(|start, _| is_read(*start));
@@ -62,7 +62,7 @@ impl Weights {
             }
             Ok(())
         };
-        self.panels.get_or_pack(pack).map(|_| ())
+        self.panels.packed_by(pack).map(|_| ())
     }
 
     /// Drops the panels, for others than those that were packed.
