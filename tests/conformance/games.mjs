@@ -1,7 +1,6 @@
-/** Three small games, and their best moves by the two ways of searching: a forest with scores, and a search over arrays. */
+/** Three small games: their best moves by exhaustive search, and the move of a search over arrays. */
 
-import { Tensor, TensorDict } from 'fulmar'
-import { MCTSForest, search, UCBScore } from 'fulmar/tree'
+import { search } from 'fulmar/tree'
 
 /**
  * A position has the cells and the player to move. `moves` lists what is allowed, `play` makes a move, `result` is -1 if the player to move has
@@ -96,39 +95,11 @@ export function solved(rules, position) {
   return { value, best }
 }
 
-/** Numbers in [0, 1) by a seed (mulberry32). */
-function generator(seed) {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let word = Math.imul(state ^ (state >>> 15), state | 1)
-    word ^= word + Math.imul(word ^ (word >>> 7), word | 61)
-    return ((word ^ (word >>> 14)) >>> 0) / 2 ** 32
-  }
-}
-
-/** The result of a random game for the player to move. */
-function playout(rules, position, random) {
-  let [now, sign] = [position, 1]
-  for (;;) {
-    const result = rules.result(now)
-    if (result !== undefined) return sign * result
-    const moves = rules.moves(now)
-    now = rules.play(now, moves[Math.floor(random() * moves.length)])
-    sign = -sign
-  }
-}
-
-/** The move and its value by the search over arrays; leaves are worth the mean of some random games. */
+/** The move and the value of the position by the search over arrays; leaves are worth 0. */
 export async function searched({ rules, position }, numSimulations) {
-  const random = generator(1)
   const logits = (now) => {
     const moves = rules.result(now) === undefined ? rules.moves(now) : undefined
     return Array.from({ length: rules.numActions }, (_, at) => (!moves || moves.includes(at) ? 0 : -Infinity))
-  }
-  const value = (now) => {
-    if (rules.result(now) !== undefined) return 0
-    return [1, 2, 3, 4].reduce((sum) => sum + playout(rules, now, random) / 4, 0)
   }
   const step = (now, action) => {
     if (rules.result(now) !== undefined) return { next: now, reward: 0, discount: 0 }
@@ -142,75 +113,17 @@ export async function searched({ rules, position }, numSimulations) {
       states: [next],
       reward: [reward],
       discount: [discount],
-      value: [value(next)],
+      value: [0],
       logits: logits(next),
     }
   }
   const { action, summary } = await search({
-    root: { logits: logits(position), value: [value(position)], states: [position] },
+    root: { logits: logits(position), value: [0], states: [position] },
     model,
     numSimulations,
-    policy: 'ucb',
-    explorationConstant: 0.7,
+    policy: 'ucb1Tuned',
+
     temperature: 0,
   })
-  return { move: action[0], value: summary.qvalues.data[action[0]] }
-}
-
-/** The move and its value by a forest of the steps that were played and UCB1 over their results. */
-export function grown({ rules, position }, numSimulations) {
-  const random = generator(2)
-  const forest = new MCTSForest({ maxSize: 1 << 18 })
-  const score = new UCBScore({ c: 0.7, ucb1: true })
-  const [wins, visits, moveOf] = [[], [], []]
-  const observation = ({ cells, player }) => Tensor.from(Uint8Array.of(player, ...cells))
-  const known = new Map()
-  const rowsOf = (now) => {
-    const key = String([now.player, ...now.cells])
-    const rows = known.get(key) ?? forest.node(TensorDict.from({ observation: observation(now) })).index
-    if (rows.length === rules.moves(now).length) known.set(key, rows)
-    return rows
-  }
-  const added = (now, move, next) => {
-    const step = TensorDict.from({ observation: observation(now), action: Tensor.from(Uint8Array.of(move)) })
-    const row = forest.add(step.set(['next', 'observation'], observation(next)))
-    ;[wins[row], visits[row], moveOf[row]] = [0, 0, move]
-    return row
-  }
-  const best = (rows) => {
-    const of = (list) => Tensor.from(rows.map((row) => list[row]))
-    const total = rows.reduce((sum, row) => sum + visits[row], 0)
-    const node = {
-      win_count: of(wins),
-      visits: of(visits),
-      total_visits: Tensor.from([total], { shape: [] }),
-    }
-    const { data } = score.forward(TensorDict.from(node)).tensor('score')
-    return rows[data.indexOf(Math.max(...data))]
-  }
-  for (let simulation = 0; simulation < numSimulations; simulation++) {
-    const path = []
-    let now = position
-    let result = rules.result(now)
-    while (result === undefined) {
-      const rows = rowsOf(now)
-      const tried = new Set(rows.map((row) => moveOf[row]))
-      const untried = rules.moves(now).filter((move) => !tried.has(move))
-      const move = untried[Math.floor(random() * untried.length)]
-      const row = move === undefined ? best(rows) : added(now, move, rules.play(now, move))
-      path.push(row)
-      now = rules.play(now, moveOf[row])
-      result = rules.result(now)
-      if (move !== undefined) break
-    }
-    let gain = -(result ?? playout(rules, now, random))
-    for (const row of path.toReversed()) {
-      wins[row] += gain
-      visits[row] += 1
-      gain = -gain
-    }
-  }
-  const rows = rowsOf(position)
-  const row = rows.reduce((most, one) => (visits[one] > visits[most] ? one : most))
-  return { move: moveOf[row], value: wins[row] / visits[row] }
+  return { move: action[0], value: summary.value.item() }
 }

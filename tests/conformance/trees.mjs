@@ -8,7 +8,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { Tensor, TensorDict } from 'fulmar'
 import * as room from 'fulmar/tree'
 import { DTYPES } from './dtypes.mjs'
-import { gameOf, grown, searched, solved } from './games.mjs'
+import { gameOf, searched, solved } from './games.mjs'
 import { decided } from './loss-rows.mjs'
 import { attempt, dictIn, elementsOf, far, keyIn, numbersIn, range, skipped } from './replay-rows.mjs'
 
@@ -21,7 +21,7 @@ const MEETING = 'paths that meet share the vertex'
 
 const sip = () => new room.SipHash({ compatible: true })
 
-/** What a row's topic is checked by, and its members. */
+/** The check of each topic, and the members of its rows. */
 const TOPICS = {
   BinaryToDecimal: [ofBinary, 'num_bits convert_to_binary input', 'ok', 'error:ok'],
   SipHash: [ofSip, 'input', 'ok row_bytes_hex'],
@@ -188,7 +188,7 @@ function ofProjection(row) {
   )
 }
 
-/** Whole numbers, whose sums are exact; a long matrix stands as a checksum only, with the projection. */
+/** Whole numbers, whose sums are exact; a long matrix is given as a checksum only, with the projection. */
 function ofGivenMatrix({ matrix, dtype_cast: cast, input, projected, ok }) {
   const dtype = DTYPES[cast]
   if (matrix.d === undefined)
@@ -336,7 +336,7 @@ function ofMapOp({ op, keys, values, ok, error, truth, distinct }, map, known, d
       const copy = map.stateDict()
       map.clear()
       const emptied = exactly('length', map.length, 0)
-      // The original fails, and goes on with what it had.
+      // The original fails, and keeps its content.
       map.loadStateDict(copy)
       return (
         emptied ??
@@ -726,25 +726,16 @@ async function ofHalving({ max_num_considered_actions: max, num_simulations: num
 
 const answered = new Map()
 
-/** The row's moves are those of an exhaustive search, and both ways of searching find one of them. */
+/** The row's moves are those of an exhaustive search, and the search over arrays finds one of them. */
 async function ofGame(row) {
   const game = gameOf(row)
   const { value, best } = solved(game.rules, game.position)
   const wrong = exactly('value', value, row.value) ?? exactly('moves', best.map(game.move), row.best)
   if (wrong) return wrong
   const key = JSON.stringify([row.game, row.state, row.to_move])
-  if (!answered.has(key)) answered.set(key, await answersOf(game))
+  if (!answered.has(key)) answered.set(key, await searched(game, game.simulations ?? 2000))
+  const { move, value: estimate } = answered.get(key)
+  if (!best.includes(move)) return `the search moves ${game.move(move)}, best ${row.best}`
   const isEmpty = row.game.startsWith('tic-tac-toe') && row.state.every((cell) => cell === 0)
-  return first(answered.get(key), ({ by, move, value: estimate }) => {
-    if (!best.includes(move)) return `${by} moves ${game.move(move)}, best ${row.best}`
-    return isEmpty && Math.abs(estimate) > 0.05 ? `${by} values the empty board ${estimate}` : undefined
-  })
-}
-
-async function answersOf(game) {
-  const { simulations = 2000 } = game
-  return [
-    { by: 'search', ...(await searched(game, simulations)) },
-    { by: 'forest', ...grown(game, simulations) },
-  ]
+  return isEmpty && Math.abs(estimate) > 0.05 ? `the empty board is worth ${estimate}` : undefined
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { Tensor, TensorDict } from '../../src/tensor/index.js'
-import { MCTSForest } from '../../src/tree/index.js'
+import { MCTSForest, UCBScore } from '../../src/tree/index.js'
 import { codeOf } from '../tensor/code-of.js'
 import { rollout, state } from './rollout.js'
 
@@ -61,5 +61,45 @@ describe('MCTSForest', () => {
     expect(other.toString(state(0))).toBe(forest.toString(state(0)))
     other.clear()
     expect(other.length).toBe(0)
+  })
+
+  it('and a score are a tree search: of 5 matches, of which a move takes 1 or 2, the first move takes 2', () => {
+    const forest = new MCTSForest()
+    const score = new UCBScore({ c: 1, ucb1: true })
+    const [wins, visits]: [number[], number[]] = [[], []]
+    const bestOf = (rows: number[]): number => {
+      const of = (list: number[]) => Tensor.from(rows.map((row) => list[row] ?? 0))
+      const total = rows.reduce((sum, row) => sum + (visits[row] ?? 0), 0)
+      const node = {
+        win_count: of(wins),
+        visits: of(visits),
+        total_visits: Tensor.from([total], { shape: [] }),
+      }
+      const { data } = score.forward(TensorDict.from(node)).tensor('score')
+      return [...data].map(Number).reduce((best, one, at, all) => (one > Number(all[best]) ? at : best), 0)
+    }
+    // Rows come in the order of the actions 1 and 2.
+    const rowsOf = (left: number) => {
+      for (const taken of [1, 2].filter((taken) => taken <= left))
+        if (forest.node(state(left)).index.length < Math.min(2, left))
+          forest.add(rollout([left, taken, left - taken]).index(0))
+      return forest.node(state(left)).index
+    }
+    for (let simulation = 0; simulation < 60; simulation++) {
+      const path: number[] = []
+      for (let left = 5; left > 0; ) {
+        const rows = rowsOf(left)
+        const at = bestOf(rows)
+        path.push(rows[at] as number)
+        left -= at + 1
+      }
+      // The player who takes the last match wins.
+      for (const [back, row] of path.toReversed().entries()) {
+        wins[row] = (wins[row] ?? 0) + (back % 2 === 0 ? 1 : -1)
+        visits[row] = (visits[row] ?? 0) + 1
+      }
+    }
+    const [one, two] = rowsOf(5)
+    expect(visits[two as number]).toBeGreaterThan(visits[one as number] as number)
   })
 })

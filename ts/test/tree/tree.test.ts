@@ -58,11 +58,13 @@ describe('Tree', () => {
     const forest = new MCTSForest()
     forest.extend(rollout([0, 0, 1], [0, 1, 2], [1, 0, 3], [2, 0, 3], [3, 0, 4], [3, 1, 5]))
     const tree = forest.getTree(state(0), { compact: false })
-    expect(tree.toString(observed)).toBe('(0,) 1\n (0, 0) 3\n  (0, 0, 0) 4\n  (0, 0, 1) 5\n(1,) 2\n (1, 0) 3')
+    expect(tree.toString(observed)).toBe(
+      '(0,) 1\n (0, 0) 3\n  (0, 0, 0) 4\n  (0, 0, 1) 5\n(1,) 2\n (1, 0) 3\n  (1, 0, 0) 4\n  (1, 0, 1) 5',
+    )
     expect(diamond().toString().split('\n')[0]).toBe('(0,) {"observation":3}')
     const svg = tree.plot({ makeLabels: (vertex) => `<${observed(vertex)}>` })
-    expect([svg.match(/<circle/g)?.length, svg.includes('&lt;5&gt;')]).toEqual([6, true])
-    expect(tree.plot({ figure: 'box' }).match(/<rect/g)?.length).toBe(6)
+    expect([svg.match(/<circle/g)?.length, svg.includes('&lt;5&gt;')]).toEqual([7, true])
+    expect(tree.plot({ figure: 'box' }).match(/<rect/g)?.length).toBe(7)
     expect(tree.plot({ format: 'text', makeLabels: observed })).toBe(tree.toString(observed))
     expect(codeOf(() => tree.plot({ figure: 'pie' as never }))).toBe('UNKNOWN_NAME')
     expect(codeOf(() => tree.plot({ format: 'png' as never }))).toBe('UNKNOWN_NAME')
