@@ -65,7 +65,7 @@ face! {
     make {
         /// Makes an empty one.
         fn create as create(max_size: f64) { tree::HashToInt::new(index("max_size", max_size)?) }
-        /// Makes one that knows hashes.
+        /// Makes one with known hashes.
         fn from_hashes as fromHashes(hashes: &Tensor, max_size: f64) {
             tree::HashToInt::from_hashes(&numbers(&hashes.share()?)?, index("max_size", max_size)?)
         }
@@ -105,7 +105,7 @@ face! {
         }
         /// Returns the value of each key.
         fn get as get(keys: &TensorDict, hashes: &Tensor) -> (TensorDict) {
-            args = (keys.share()?, numbers(&hashes.share()?)?) => |map| map.get_hashed(&args.0, &args.1)
+            args = (keys.share()?, numbers(&hashes.share()?)?) => |map| map.values_of_hashed(&args.0, &args.1)
         }
         /// Returns whether each key is there.
         fn contains as contains(keys: &TensorDict, hashes: &Tensor) -> (Tensor) {
@@ -163,7 +163,7 @@ face! {
         }
         /// Returns action and outcome of a state and an action.
         fn child as child(root: &TensorDict) -> (TensorDict) { root = root.share()? => |forest| forest.child(&root) }
-        /// Reads a tree; a depth below 0 is none.
+        /// Reads a tree; a negative depth is no bound.
         fn tree as tree(root: &TensorDict, max_depth: f64, compact: bool) -> (RolloutTree) {
             root = root.share()? => |forest| {
                 let max_depth = if max_depth < 0.0 { None } else { Some(index("maxDepth", max_depth)?) };

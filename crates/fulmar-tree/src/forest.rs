@@ -53,7 +53,7 @@ pub struct ForestNode {
     pub index: Vec<usize>,
     /// The hash of each edge.
     pub hash: Vec<i64>,
-    /// How often each edge was written.
+    /// Number of writes of each edge.
     pub visits: Vec<u64>,
 }
 

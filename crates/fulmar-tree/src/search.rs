@@ -72,7 +72,7 @@ pub struct SearchAnswer {
 /// # Examples
 /// ```
 /// use fulmar_tree::{Outcome, Search, SearchModel, SearchOptions, SearchPolicy, SearchRoot};
-/// /// Counts up to 3 by 1 or 2; the player who says 3 wins.
+/// /// Counts up to 3 by 1 or 2; saying 3 wins.
 /// struct Count;
 /// impl SearchModel for Count {
 ///     type State = usize;
@@ -237,7 +237,7 @@ impl Search {
         if !leaves.iter().zip(&self.trees).all(in_tree) {
             return Err(Error::new(
                 ErrorKind::OutOfRange,
-                "leaves must be those of the last select: got others",
+                "leaves must be those of the last select: got unknown ones",
             ));
         }
         check_logits(logits)?;
@@ -259,7 +259,7 @@ impl Search {
         M::State: Sync,
     {
         if self.simulation > 0 || self.trees.iter().any(|growing| growing.base > 1) {
-            return Err(Error::new(ErrorKind::Closed, "the search must have no nodes but roots: got others"));
+            return Err(Error::new(ErrorKind::Closed, "the search must have root nodes only: got more"));
         }
         let mut kept: Vec<Vec<Option<M::State>>> =
             states.iter().map(|state| vec![Some(state.clone())]).collect();

@@ -27,7 +27,7 @@ pub struct SipHashOptions {
 }
 
 /// SipHash-1-3 of each row's little-endian bytes. With key 0 and `compatible` the numbers are those of Python's `hash(bytes)` under
-/// `PYTHONHASHSEED=0`: a row without elements gives 0, and -2 stands for -1. A row of `bf16` is hashed as `f16`.
+/// `PYTHONHASHSEED=0`: a row without elements gives 0, and -2 replaces -1. A row of `bf16` is hashed as `f16`.
 ///
 /// # Examples
 /// ```

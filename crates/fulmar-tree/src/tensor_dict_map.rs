@@ -180,7 +180,7 @@ impl TensorDictMap {
                     continue;
                 }
                 let (keys, hashes) = (keys.index_select(&rows)?, pick(&hashes, &rows));
-                let had = if is_old { Some(self.get_hashed(&keys, &hashes)?) } else { None };
+                let had = if is_old { Some(self.values_of_hashed(&keys, &hashes)?) } else { None };
                 let merged = merge(values.index_select(&rows)?, had)?;
                 self.insert_hashed(&keys, &hashes, &merged)?;
             }
@@ -193,14 +193,14 @@ impl TensorDictMap {
     /// # Errors
     /// `OutOfRange` if a key is not in the map; those of [`TensorDictMap::insert`] for a wrong key.
     pub fn get(&self, keys: &TensorDict) -> Result<TensorDict> {
-        self.get_hashed(keys, &self.hash(keys)?)
+        self.values_of_hashed(keys, &self.hash(keys)?)
     }
 
     /// Does what [`TensorDictMap::get`] does with hashes that the caller has.
     ///
     /// # Errors
     /// Those of [`TensorDictMap::get`].
-    pub fn get_hashed(&self, keys: &TensorDict, hashes: &[i64]) -> Result<TensorDict> {
+    pub fn values_of_hashed(&self, keys: &TensorDict, hashes: &[i64]) -> Result<TensorDict> {
         let found = self.find_all(keys, hashes)?;
         if let Some(at) = found.iter().position(Option::is_none) {
             let detail = format!("keys must be in the map: got one at row {at} that is not");

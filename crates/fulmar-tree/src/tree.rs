@@ -114,7 +114,7 @@ impl Tree {
         Ok(marks.into_iter().any(|is_done| is_done))
     }
 
-    /// Returns the steps from the root to the vertex at a path, `[T]`; `None` if there are none. A path says which child to take at each
+    /// Returns the steps from the root to the vertex at a path, `[T]`; `None` without steps. A path says which child to take at each
     /// vertex. Copies.
     ///
     /// # Errors
@@ -207,7 +207,7 @@ impl Tree {
     /// Returns the vertex whose first edge has a hash, the first in breadth-first order.
     ///
     /// # Errors
-    /// `OutOfRange` if there is none.
+    /// `OutOfRange` without such a vertex.
     pub fn vertex_by_hash(&self, hash: i64) -> Result<usize> {
         let found = self.breadth_first().into_iter().find(|id| self.vertices[*id].hash == Some(hash));
         found.ok_or_else(|| {

@@ -11,7 +11,7 @@ use crate::tree::Tree;
 const LEAF: (f64, f64) = (90.0, 70.0);
 
 impl Tree {
-    /// Draws each vertex once, below its first parent, with a line for each link and `label` beside it.
+    /// Draws each vertex once, below its first parent, with a line for each link and `label` under it.
     ///
     /// # Errors
     /// `LimitExceeded` if there are more than [`TREE_DRAWN_MAX`] vertices.

@@ -94,7 +94,7 @@ export class MCTSForest {
     this.doneKeys = options.doneKeys ?? DEFAULTS.doneKeys
   }
 
-  /** Makes a forest with the keys of an environment; `options` go before them. @throws {FulmarError} Those of the constructor. */
+  /** Makes a forest with the keys of an environment; `options` go before them. @throws {FulmarError} As the constructor. */
   static fromEnv(env: NamesKeys, options: MCTSForestOptions = {}): MCTSForest {
     const { observationKeys, actionKeys, rewardKeys, doneKeys } = env
     const given = Object.entries({ observationKeys, actionKeys, rewardKeys, doneKeys }).filter(
@@ -124,7 +124,7 @@ export class MCTSForest {
     return this.getTree(rollout.batchSize.length === 0 ? rollout : rollout.index(0))
   }
 
-  /** Adds one step. Returns the row of its edge. @throws {FulmarError} Those of {@link MCTSForest.extend}; `SHAPE_MISMATCH` for several. */
+  /** Adds one step. Returns the row of its edge. @throws {FulmarError} As {@link MCTSForest.extend}; `SHAPE_MISMATCH` for several. */
   add(step: TensorDict): number {
     if (step.batchSize.length > 0)
       throw new FulmarError('SHAPE_MISMATCH', `step must have no batch dimension: got [${step.batchSize}]`)
@@ -173,7 +173,7 @@ export class MCTSForest {
     return tree.validPaths()
   }
 
-  /** Returns {@link Tree.toString} of the tree below a state. @throws {FulmarError} Those of {@link MCTSForest.getTree}. */
+  /** Returns {@link Tree.toString} of the tree below a state. @throws {FulmarError} As {@link MCTSForest.getTree}. */
   toString(root?: TensorDict, label?: (vertex: Tree) => string): string {
     return root ? this.getTree(root).toString(label) : `MCTSForest of ${this.length} edges`
   }
@@ -197,12 +197,12 @@ export class MCTSForest {
     this.#native.call((forest) => withRawDict(state, (one) => forest.loadState(one)))
   }
 
-  /** Writes the content into a folder. Native backend only. @throws {FulmarError} Those of {@link saveMemmap}. */
+  /** Writes the content into a folder. Native backend only. @throws {FulmarError} As {@link saveMemmap}. */
   dumps(path: string): void {
     saveMemmap(path, this.stateDict())
   }
 
-  /** Reads a folder of {@link MCTSForest.dumps}. Native backend only. @throws {FulmarError} Those of {@link loadMemmap} and {@link MCTSForest.loadStateDict}. */
+  /** Reads a folder of {@link MCTSForest.dumps}. Native backend only. @throws {FulmarError} As {@link loadMemmap} and {@link MCTSForest.loadStateDict}. */
   loads(path: string): void {
     this.loadStateDict(loadMemmap(path))
   }

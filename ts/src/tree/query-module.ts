@@ -91,7 +91,7 @@ export class QueryModule {
   /**
    * Writes the number and the hash of each element into `dict`, and returns it; with `clone` a copy. Without `extend`, unknown hashes get the
    * number of known ones.
-   * @throws {FulmarError} Those of {@link QueryModule.hash} and {@link HashToInt.forward}.
+   * @throws {FulmarError} As {@link QueryModule.hash} and {@link HashToInt.forward}.
    */
   forward(
     dict: TensorDict,

@@ -13,7 +13,7 @@ export interface ScoreKeys {
   readonly visitsKey?: TensorKey
   /** Visits of each node, `[]`, `[..]` or `[.., 1]`. @default 'total_visits' */
   readonly totalVisitsKey?: TensorKey
-  /** Where the scores are written. @default 'score' */
+  /** Key of the scores. @default 'score' */
   readonly scoreKey?: TensorKey
 }
 
@@ -51,9 +51,9 @@ export interface EXP3ScoreOptions {
   readonly gamma?: number
   /** Weight of each action, `[.., K]`; ones where there is no such entry. @default 'weights' */
   readonly weightsKey?: TensorKey
-  /** Where the probabilities are written again. @default 'action_prob' */
+  /** Second key of the probabilities. @default 'action_prob' */
   readonly actionProbKey?: TensorKey
-  /** Where the probabilities are written. @default 'score' */
+  /** Key of the probabilities. @default 'score' */
   readonly scoreKey?: TensorKey
   /** Number of actions. @default 'num_actions' */
   readonly numActionsKey?: TensorKey

@@ -47,7 +47,7 @@ export type SearchModel<State> = (
 /** Options of {@link search}. Defaults are those of mctx. */
 export interface SearchOptions<State> {
   readonly root: SearchRoot<State>
-  /** What actions lead to. A table needs numbers as states. */
+  /** The model. A table needs numbers as states. */
   readonly model: SearchModel<State> | TableModel
   /** Simulations of each tree, from 1. @default 32 */
   readonly numSimulations?: number
@@ -89,7 +89,7 @@ export interface SearchOptions<State> {
   readonly signal?: AbortSignal
 }
 
-/** What the roots know after a search: `f32`. */
+/** Visits and values of the roots after a search: `f32`. */
 export interface SearchSummary {
   /** `[B, A]`. */
   readonly visitCounts: Tensor<'f32'>
@@ -163,7 +163,7 @@ export class SearchResult<State> {
     unwrap = (result) => [result.#native, result.#states]
   }
 
-  /** What the roots know. */
+  /** Visits and values of the roots. */
   get summary(): SearchSummary {
     const summary = dictAround(() => this.#native.call((one) => one.summary()))
     const column = (name: string) => summary.tensor(name) as Tensor<'f32'>
@@ -174,7 +174,7 @@ export class SearchResult<State> {
   /**
    * All nodes under the names of mctx: `node_visits`, `raw_values`, `node_values`, `parents` and `action_from_parent` are `[B, N]`,
    * `children_index`, `children_prior_logits`, `children_visits`, `children_rewards`, `children_discounts` and `children_values` `[B, N, A]`.
-   * -1 stands for no parent and no child. A copy.
+   * -1 marks a missing parent or child. A copy.
    */
   get tree(): TensorDict {
     return dictAround(() => this.#native.call((one) => one.arrays()))
@@ -207,7 +207,7 @@ export class SearchResult<State> {
  * import { search } from 'fulmar/tree'
  * import assert from 'node:assert/strict'
  *
- * // Players count to 10 by 1 or 2 in turn; the one who says 10 wins.
+ * // Players count to 10 by 1 or 2 in turn; saying 10 wins.
  * const moves = (count: number) => [0, count + 2 > 10 ? -Infinity : 0]
  * const { action, summary } = await search({
  *   root: { logits: moves(5), value: [0], states: [5] },

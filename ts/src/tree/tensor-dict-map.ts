@@ -46,7 +46,7 @@ export interface TensorDictMapPairOptions {
 
 /** Options of {@link TensorDictMap}. */
 export interface TensorDictMapOptions extends Omit<TensorDictMapPairOptions, 'inKeys' | 'hashModule'> {
-  /** What hashes the keys; its `inKeys` are those of the map, its numbers are not used. */
+  /** The hash of the keys; its `inKeys` are those of the map, its numbers are not used. */
   readonly queryModule: QueryModule
 }
 
@@ -73,7 +73,7 @@ export interface TensorDictMapOptions extends Omit<TensorDictMapPairOptions, 'in
 export class TensorDictMap implements TensorMap<TensorDict, TensorDict> {
   /** Most keys. */
   readonly maxSize: number
-  /** What hashes the keys. */
+  /** The hash of the keys. */
   readonly queryModule: QueryModule
   readonly #native: Handle<RawTensorDictMap>
   readonly #collate: ((values: TensorDict) => TensorDict) | undefined
@@ -145,13 +145,13 @@ export class TensorDictMap implements TensorMap<TensorDict, TensorDict> {
 
   /**
    * Returns whether each key is in the map: `bool`, in the shape of the batch.
-   * @throws {FulmarError} Those of {@link TensorDictMap.set} for a wrong key.
+   * @throws {FulmarError} As {@link TensorDictMap.set} for a wrong key.
    */
   contains(keys: TensorDict): Tensor<'bool'> {
     return tensorAround(() => this.#with(keys, (map, one, hashes) => map.contains(one, hashes)))
   }
 
-  /** Returns whether all keys of a batch are in the map. @throws {FulmarError} Those of {@link TensorDictMap.contains}. */
+  /** Returns whether all keys of a batch are in the map. @throws {FulmarError} As {@link TensorDictMap.contains}. */
   has(keys: TensorDict): boolean {
     return this.contains(keys).data.every(Boolean)
   }
@@ -175,12 +175,12 @@ export class TensorDictMap implements TensorMap<TensorDict, TensorDict> {
     this.#native.call((map) => withRawDict(state, (one) => map.loadState(one)))
   }
 
-  /** Writes the content into a folder. Native backend only. @throws {FulmarError} Those of {@link saveMemmap}. */
+  /** Writes the content into a folder. Native backend only. @throws {FulmarError} As {@link saveMemmap}. */
   dumps(path: string): void {
     saveMemmap(path, this.stateDict())
   }
 
-  /** Reads a folder of {@link TensorDictMap.dumps}. Native backend only. @throws {FulmarError} Those of {@link loadMemmap} and {@link TensorDictMap.loadStateDict}. */
+  /** Reads a folder of {@link TensorDictMap.dumps}. Native backend only. @throws {FulmarError} As {@link loadMemmap} and {@link TensorDictMap.loadStateDict}. */
   loads(path: string): void {
     this.loadStateDict(loadMemmap(path))
   }

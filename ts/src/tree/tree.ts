@@ -34,7 +34,7 @@ export interface CountsActions {
 /** Most paths of one map. */
 const PATHS_MAX = 2 ** 20
 
-/** What all vertices of a tree share. */
+/** The shared parts of all vertices of a tree. */
 interface Shared {
   readonly native: Handle<RawRolloutTree>
   readonly vertices: Map<number, Tree>
@@ -128,7 +128,7 @@ export class Tree {
     return dictAround(() => this.#call((tree) => tree.nodeData(this.nodeId)))
   }
 
-  /** The entry `observation` of the last observation. @throws {FulmarError} `UNKNOWN_NAME` if there is none. */
+  /** The entry `observation` of the last observation. @throws {FulmarError} `UNKNOWN_NAME` if it is missing. */
   get nodeObservation(): Tensor {
     return this.nodeData.tensor('observation')
   }
@@ -159,12 +159,12 @@ export class Tree {
     return BigInt(env.cardinality(this.nodeData)) === BigInt(this.numChildren)
   }
 
-  /** Returns the vertex of a number at or below this one. @throws {FulmarError} `OUT_OF_RANGE` if there is none. */
+  /** Returns the vertex of a number at or below this one. @throws {FulmarError} `OUT_OF_RANGE` without such a vertex. */
   getVertexById(id: number): Tree {
     return this.#found('id', id, (vertex) => vertex.nodeId === id)
   }
 
-  /** Returns the first vertex of a hash at or below this one, breadth first. @throws {FulmarError} `OUT_OF_RANGE` if there is none. */
+  /** Returns the first vertex of a hash at or below this one, breadth first. @throws {FulmarError} `OUT_OF_RANGE` without such a vertex. */
   getVertexByHash(hash: bigint): Tree {
     return this.#found('hash', hash, (vertex) => vertex.hash === hash)
   }
@@ -225,7 +225,7 @@ export class Tree {
   }
 
   /**
-   * Returns the steps of this vertex and of those along a path down from it, `[T]`; `undefined` if there are none. A path says which child to
+   * Returns the steps of this vertex and of those along a path down from it, `[T]`; `undefined` without steps. A path says which child to
    * take at each vertex. Copies.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such child.
    */

@@ -29,8 +29,8 @@ impl Search {
         Ok(summary)
     }
 
-    /// Returns all nodes of all trees under the names of mctx: `[B, N]` and `[B, N, A]`, where N is that of the largest tree. -1 stands for
-    /// no parent and no child; nodes that were never added have no visits.
+    /// Returns all nodes of all trees under the names of mctx: `[B, N]` and `[B, N, A]`, where N is that of the largest tree. -1 marks a
+    /// missing parent or child; nodes that were never added have no visits.
     ///
     /// # Errors
     /// `OutOfMemory` if there is no memory for it.

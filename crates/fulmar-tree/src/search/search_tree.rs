@@ -17,7 +17,7 @@ pub(crate) enum Extra {
     Weights,
 }
 
-/// What the model says of the state that an action leads to.
+/// The model's answer to one action.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
     /// Reward of the action.

@@ -12,7 +12,7 @@ const TIE: f32 = 1e-7;
 /// The least score of an action that is considered.
 const LOW_LOGIT: f32 = -1e9;
 
-/// What the choices of one tree need beyond it.
+/// The state of the choices of one tree.
 #[derive(Debug, Clone)]
 pub(crate) struct Chooser {
     pub(crate) rng: Rng,

@@ -1,6 +1,6 @@
 //! Tests of forests and trees: torchrl's rows, the documented cases, cycles, shared states, limits.
 
-use fulmar_core::limits::TREE_PATHS_MAX;
+use fulmar_core::limits::{TREE_DRAWN_MAX, TREE_PATHS_MAX};
 use fulmar_core::{ErrorKind, Result};
 use fulmar_tensor::{Tensor, TensorDict};
 use fulmar_tree::{MctsForest, MctsForestOptions, Tree};
@@ -276,7 +276,7 @@ fn a_refused_rollout_changes_nothing() {
     assert_eq!(kind(forest.extend(&odd)), ErrorKind::ShapeMismatch);
     odd.remove("next").unwrap();
     assert_eq!(kind(forest.extend(&odd)), ErrorKind::UnknownName);
-    // The shapes of a refused first rollout bind nobody.
+    // The shapes of a refused first rollout do not bind later ones.
     let mut wide = TensorDict::new(&[1]).unwrap();
     for key in [vec!["observation"], vec!["action"], vec!["next", "observation"]] {
         let key: Vec<String> = key.into_iter().map(str::to_owned).collect();
@@ -329,4 +329,14 @@ fn pictures_have_each_vertex_once_and_escape_labels() {
         assert!(!svg.contains("<0>") && svg.contains("&lt;0&gt;"), "{svg}");
     }
     assert_eq!(tree.to_svg(&|_| String::new()).unwrap().matches("<circle").count(), tree.num_vertices());
+}
+
+#[test]
+fn pictures_have_at_most_so_many_vertices() {
+    let star = |count: i64| {
+        let steps: Vec<[i64; 3]> = (0..count).map(|at| [0, at, at + 1]).collect();
+        of_steps(&steps).tree(&state(0), None, true).unwrap().to_svg(&|_| String::new())
+    };
+    assert!(star(TREE_DRAWN_MAX as i64 - 1).is_ok());
+    assert_eq!(star(TREE_DRAWN_MAX as i64).unwrap_err().kind(), ErrorKind::LimitExceeded);
 }

@@ -110,7 +110,7 @@ fn the_considered_visits_are_those_of_mctx() {
     }
 }
 
-/// Nim: take any number from one heap; the player who cannot move loses. Action 5 h + n - 1 takes n from heap h.
+/// Nim: take any number from one heap; a player without a move loses. Action 5 h + n - 1 takes n from heap h.
 struct Nim;
 
 fn nim_logits(heaps: [u8; 3], logits: &mut [f32]) {
