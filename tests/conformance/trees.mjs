@@ -19,6 +19,8 @@ const STATE = 'the numbers of hashes come back from their state'
 const CLEARED = 'a map is emptied'
 const MEETING = 'paths that meet share the vertex'
 
+const WORDS = 'the words of another program'
+
 const sip = () => new room.SipHash({ compatible: true })
 
 /** The check of each topic, and the members of its rows. */
@@ -47,9 +49,27 @@ const TOPICS = {
   MCTSForest: [
     ofForest,
     'rollouts max_size trees.*.compact trees.*.max_depth',
-    'len_after forest_to_string trees.*.ok trees.*.error',
+    'len_after forest_to_string trees.*.ok',
+    'trees.*.error:ok',
+    Object.fromEntries(
+      [
+        'len_after.*.error',
+        'forest_to_string.class',
+        'forest_to_string.bases',
+        'forest_to_string.msg',
+        'trees.*.ok.rollout_from_bad_path.error',
+        'trees.*.ok.get_vertex_by_id.*.error',
+        'trees.*.ok.by_hash_missing.error',
+      ].map((path) => [path, WORDS]),
+    ),
   ],
-  MCTSForest_states: [ofStates, 'rollouts root trees.*.compact', 'len_after trees.*.ok trees.*.error'],
+  MCTSForest_states: [
+    ofStates,
+    'rollouts root trees.*.compact',
+    'len_after trees.*.ok',
+    'trees.*.error:ok',
+    { 'len_after.*.error': WORDS },
+  ],
   MCTSForest_ctor: [ofDefaults, '', 'ok'],
   score: [ofScore, 'score input', 'ok', 'error:ok'],
   exp3: [ofExp3, 'gamma input', 'ok'],
@@ -64,9 +84,9 @@ const TOPICS = {
 function mapMembers() {
   return [
     'max_size in_keys out_keys write_fn ops.*.op ops.*.keys ops.*.values',
-    'ops.*.ok ops.*.distinct ops.*.truth ops.*.error',
+    'ops.*.ok ops.*.distinct ops.*.truth',
     undefined,
-    { 'ops.*.upstream_len': 'a count of writes' },
+    { 'ops.*.upstream_len': 'a count of writes', 'ops.*.error': WORDS },
   ]
 }
 
@@ -106,7 +126,9 @@ function tensorIn({ $t: name, s: shape, d: elements }) {
 /** Integers of 64 bits, which a row has as numbers too long for JavaScript: compared as doubles. */
 const longs = (tensor) => Array.from(tensor.data, Number)
 const sameLongs = (what, got, want) =>
-  exactly(`${what} shape`, got.shape, want.s) ?? exactly(what, longs(got), want.d.map(Number))
+  exactly(`${what} dtype`, got.dtype, DTYPES[want.$t]) ??
+  exactly(`${what} shape`, got.shape, want.s) ??
+  exactly(what, longs(got), want.d.map(Number))
 
 function sameTensor(what, got, want) {
   return (
