@@ -194,8 +194,8 @@ fn key(value: &Value) -> Key {
 fn a_query_gives_upstream_s_hashes_and_numbers_for_a_batch_of_any_shape() {
     for row in [rows("mcts", "QueryModule"), rows("trees", "QueryModule")].concat() {
         let in_keys: Vec<Key> = row["in_keys"].as_array().unwrap().iter().map(key).collect();
-        let mut options = QueryOptions::default();
-        options.hashes = in_keys.iter().map(|_| Arc::new(as_upstream()) as Arc<dyn RowHash>).collect();
+        let hashes = in_keys.iter().map(|_| Arc::new(as_upstream()) as Arc<dyn RowHash>).collect();
+        let options = QueryOptions { hashes, ..Default::default() };
         let mut query = QueryModule::new(in_keys.clone(), options).unwrap();
         for op in row["ops"].as_array().unwrap() {
             let input = dict(&op["input"]);
@@ -238,8 +238,8 @@ fn a_query_of_two_batch_dimensions_is_that_of_its_rows() {
 #[test]
 fn a_query_without_keys_or_with_other_hashes_is_refused() {
     assert_eq!(QueryModule::new(Vec::new(), QueryOptions::default()).err().unwrap().kind(), ErrorKind::Empty);
-    let mut options = QueryOptions::default();
-    options.hashes = vec![Arc::new(SipHash::default())];
+    let hashes: Vec<Arc<dyn RowHash>> = vec![Arc::new(SipHash::default())];
+    let options = QueryOptions { hashes, ..Default::default() };
     let error = QueryModule::new(vec!["a".into(), "b".into()], options).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::ShapeMismatch);
 }

@@ -1,6 +1,6 @@
 //! Golden rows, naive twins and edge cases of the whole crate, in one program.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 #[path = "../../../fulmar-tensor/tests/golden_value/mod.rs"]
 mod golden_value;

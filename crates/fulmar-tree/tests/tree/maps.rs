@@ -138,8 +138,8 @@ fn programs_of_upstream_give_its_values() {
 
 #[test]
 fn keys_of_one_hash_stay_apart() {
-    let mut options = QueryOptions::default();
-    options.hashes = vec![Arc::new(FourBits)];
+    let hashes: Vec<Arc<dyn RowHash>> = vec![Arc::new(FourBits)];
+    let options = QueryOptions { hashes, ..Default::default() };
     let query = QueryModule::new(vec!["k".into()], options).unwrap();
     let mut map =
         TensorDictMap::new(query, TensorDictMapOptions { max_size: 500, ..Default::default() }).unwrap();
