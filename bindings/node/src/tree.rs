@@ -6,7 +6,8 @@ use napi::bindgen_prelude::{Float32Array, Float64Array, Uint32Array};
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
+use crate::face::{Share, face};
 use crate::slot::Slot;
-use crate::tensor::{Share, Tensor, TensorDict, face};
+use crate::tensor::{Tensor, TensorDict};
 
 include!("../../faces/tree.rs");
