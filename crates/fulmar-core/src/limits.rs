@@ -174,6 +174,12 @@ pub const ARCHIVE_MEMBERS_MAX: usize = 1 << 20;
 /// Most groups and data sets of an HDF5 file, one counted as often as it is reached.
 pub const HDF5_OBJECTS_MAX: usize = 1 << 20;
 
+/// Most bytes of the compressed data sets of an HDF5 file for each byte of the file: DEFLATE cannot reach it.
+pub const HDF5_EXPANSION_MAX: u64 = 1 << 11;
+
+/// Largest data set of an HDF5 file, in bytes after decompression.
+pub const HDF5_SET_BYTES_MAX: u64 = 1 << 36;
+
 /// Largest HDF5 file of a replay buffer's folder, in bytes: all of it is read into memory.
 pub const HDF5_FILE_BYTES_MAX: u64 = 1 << 33;
 

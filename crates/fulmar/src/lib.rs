@@ -30,6 +30,8 @@ pub use fulmar_chat as chat;
 pub use fulmar_compute as compute;
 pub use fulmar_core as core;
 pub use fulmar_cuda as cuda;
+#[cfg(feature = "dataset")]
+pub use fulmar_dataset as dataset;
 pub use fulmar_kernel as kernel;
 #[cfg(feature = "model")]
 pub use fulmar_model as model;

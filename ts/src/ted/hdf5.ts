@@ -6,10 +6,10 @@ import type { TensorDict } from '../tensor/index.js'
 import { dictAround, withRawDict } from '../tensor/tensor-dict.js'
 
 /**
- * Reads an HDF5 file as a dictionary without batch dimensions: numbers, and bools as h5py writes them, not
- * compressed. Ignores attributes. Copies.
+ * Reads an HDF5 file as a dictionary without batch dimensions: numbers, bools as h5py writes them, and texts,
+ * also compressed. Ignores attributes. Copies.
  * @throws {FulmarError} `CORRUPT` if the bytes are not an HDF5 file or a data set cannot be read;
- * `INCOMPATIBLE`, with the key, for other content; `LIMIT_EXCEEDED` if groups are nested too deep.
+ * `INCOMPATIBLE`, with the key, for other content; `LIMIT_EXCEEDED` if groups are nested too deep, or a data set is too long.
  *
  * @example
  * ```ts

@@ -1,0 +1,110 @@
+//! Rows of columns: what several data sets do to them.
+
+use std::ops::Range;
+
+use fulmar_core::{Dtype, Error, ErrorKind, Result};
+use fulmar_tensor::{Entry, NonTensor, Tensor, TensorDict};
+use serde_json::Value;
+
+/// Returns the rows `range` of a column. Shares the storage of a tensor.
+pub(crate) fn slice(column: &Entry, range: Range<usize>) -> Result<Entry> {
+    Ok(match column {
+        Entry::Tensor(tensor) => tensor.slice(0, range)?.into(),
+        Entry::Dict(columns) => {
+            let len = range.len();
+            let mut rows = TensorDict::new(&[len])?;
+            for (name, column) in columns.entries() {
+                rows.set(name, slice(column, range.clone()).map_err(|error| named(error, name))?)?;
+            }
+            rows.into()
+        }
+        Entry::NonTensor(_) => {
+            let values = texts(column).get(range.clone()).unwrap_or_default().to_vec();
+            NonTensor::each(&[range.len()], values)?.into()
+        }
+        other => return Err(unfit(other)),
+    })
+}
+
+/// Returns the number of rows of a column of tensors or texts; `None` for a single value.
+pub(crate) fn num_rows(column: &Entry) -> Option<usize> {
+    match column {
+        Entry::Tensor(tensor) => tensor.shape().first().copied(),
+        Entry::NonTensor(values) => values.to_json().as_array().map(Vec::len),
+        _ => None,
+    }
+}
+
+/// Returns a column with a row of zeros, or of empty texts, before the first.
+pub(crate) fn zero_first(column: &Entry) -> Result<Entry> {
+    Ok(match column {
+        Entry::Tensor(tensor) => {
+            let mut shape = tensor.shape().to_vec();
+            shape[0] = 1;
+            Tensor::cat(&[Tensor::zeros(tensor.dtype(), &shape)?, tensor.clone()], 0)?.into()
+        }
+        Entry::NonTensor(_) => {
+            let first = Value::String(String::new());
+            NonTensor::shared(std::iter::once(first).chain(texts(column)).collect()).into()
+        }
+        other => return Err(unfit(other)),
+    })
+}
+
+/// Returns the values of a column of texts.
+fn texts(column: &Entry) -> Vec<Value> {
+    match column {
+        Entry::NonTensor(values) => match values.to_json() {
+            Value::Array(values) => values,
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+/// Returns a column of flags, `[rows, 1]`, from numbers that are 0 or 1, `[rows]` or `[rows, 1]`.
+///
+/// # Errors
+/// `OutOfRange` with the first other value; those of [`one_number`].
+pub(crate) fn flags(column: &Entry) -> Result<Tensor> {
+    let column = one_number(column)?;
+    if column.dtype() == Dtype::Bool {
+        return Ok(column);
+    }
+    let values = column.to(Dtype::F64)?.to_vec::<f64>()?;
+    if let Some(value) = values.iter().find(|value| **value != 0.0 && **value != 1.0) {
+        return Err(Error::new(ErrorKind::OutOfRange, format!("flags must be 0 or 1: got {value}")));
+    }
+    Tensor::from_vec(column.shape(), values.iter().map(|value| *value == 1.0).collect::<Vec<_>>())
+}
+
+/// Returns where either of two columns of flags is true.
+pub(crate) fn either(left: &Tensor, right: &Tensor) -> Result<Tensor> {
+    let flags = left.to_vec::<bool>()?.into_iter().zip(right.to_vec::<bool>()?);
+    Tensor::from_vec(left.shape(), flags.map(|(left, right)| left || right).collect::<Vec<_>>())
+}
+
+/// Returns a column of one number a row as `[rows, 1]`, from `[rows]` or `[rows, 1]`.
+///
+/// # Errors
+/// `ShapeMismatch` for another shape; `Incompatible` for texts and groups.
+pub(crate) fn one_number(column: &Entry) -> Result<Tensor> {
+    let Entry::Tensor(tensor) = column else { return Err(unfit(column)) };
+    match *tensor.shape() {
+        [_] => tensor.unsqueeze(1),
+        [_, 1] => Ok(tensor.clone()),
+        ref shape => {
+            let detail = format!("shape must be [rows] or [rows, 1]: got {shape:?}");
+            Err(Error::new(ErrorKind::ShapeMismatch, detail))
+        }
+    }
+}
+
+pub(crate) fn unfit(entry: &Entry) -> Error {
+    let detail = format!("must be a data set of numbers: got one of kind {}", entry.kind());
+    Error::new(ErrorKind::Incompatible, detail)
+}
+
+pub(crate) fn named(error: Error, key: &str) -> Error {
+    error.at(format!("{key:?}"))
+}

@@ -1,0 +1,162 @@
+//! Files of h5py and Minari as torchrl 0.14.1 reads them.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod golden_rows;
+#[path = "../../fulmar-tensor/tests/golden_value/mod.rs"]
+mod golden_value;
+
+use fulmar_core::ErrorKind;
+use fulmar_dataset::{D4rlOptions, Minari, read_d4rl, split_trajectories};
+use fulmar_ted::Hdf5File;
+use fulmar_tensor::{TensorDict, memmap};
+use serde_json::Value;
+
+use self::golden_rows::{assert_rows, golden, rows_of};
+
+#[test]
+fn d4rl_files_become_the_rows_of_torchrl() {
+    let mut num_rows = 0;
+    for row in rows_of("datasets.jsonl", "D4RL").iter().filter(|row| row["ok"].is_object()) {
+        let steps = d4rl_steps(row);
+        assert_rows(&steps, &row["ok"]["all"], row["id"].as_str().unwrap());
+        num_rows += 1;
+    }
+    assert_eq!(num_rows, 10);
+}
+
+fn d4rl_steps(row: &Value) -> TensorDict {
+    let file = Hdf5File::open(golden(row["source"].as_str().unwrap())).unwrap();
+    let use_truncated_as_done = row["options"]["use_truncated_as_done"] != false;
+    let split_trajs = row["options"]["split_trajs"] == true;
+    let read = read_d4rl(&file, D4rlOptions { use_truncated_as_done, split_trajs }).unwrap();
+    if row["ok"]["metadata"]["$td"].is_array() {
+        assert_rows(&read.metadata, &row["ok"]["metadata"], "metadata");
+    }
+    read.steps
+}
+
+#[test]
+fn flags_of_a_float_type_are_read() {
+    let row = &rows_of("datasets.jsonl", "D4RL")[10];
+    assert_eq!(row["error"]["class"], "NotImplementedError");
+    let file = Hdf5File::open(golden(row["source"].as_str().unwrap())).unwrap();
+    let steps = read_d4rl(&file, D4rlOptions::default()).unwrap().steps;
+    let done = steps.tensor(["next", "done"]).unwrap().to_vec::<bool>().unwrap();
+    assert!(done.contains(&true) && done.contains(&false));
+}
+
+#[test]
+fn minari_folders_become_the_rows_of_torchrl() {
+    let mut num_rows = 0;
+    for row in rows_of("datasets.jsonl", "Minari").iter().filter(|row| row["ok"].is_object()) {
+        let folder = golden(row["source"].as_str().unwrap()).join("data");
+        let steps = minari_steps(&folder).unwrap();
+        let steps = match row["options"]["split_trajs"] == true {
+            true => split_trajectories(&steps).unwrap(),
+            false => steps,
+        };
+        assert_rows(&steps, &row["ok"]["all"], row["id"].as_str().unwrap());
+        num_rows += 1;
+    }
+    assert_eq!(num_rows, 6);
+}
+
+fn minari_steps(folder: &std::path::Path) -> fulmar_dataset::Result<TensorDict> {
+    Ok(Minari::open(folder)?.steps)
+}
+
+#[test]
+fn folders_of_torchrl_hold_the_rows_that_are_read() {
+    let d4rl = memmap::load(golden("processed/d4rl/hopper-medium-v2")).unwrap();
+    let row = &rows_of("datasets.jsonl", "D4RL")[0];
+    assert_rows(&d4rl, &row["ok"]["all"], "d4rl");
+    let minari = memmap::load(golden("processed/minari/cartpole/random-v0")).unwrap();
+    let row = &rows_of("datasets.jsonl", "Minari")[0];
+    assert_rows(&minari, &row["ok"]["all"], "minari");
+}
+
+#[test]
+fn broken_d4rl_files_are_typed_errors() {
+    let mut seen = 0;
+    for row in rows_of("broken.jsonl", "D4RL") {
+        let path = row["files"][0].as_str().unwrap();
+        let read = Hdf5File::open(golden(path)).and_then(|file| read_d4rl(&file, D4rlOptions::default()));
+        let must = row["must"].as_str().unwrap();
+        seen += 1;
+        if let Err(error) = &read {
+            assert!(error.detail().contains(path), "{path}: {error}");
+        }
+        match (must, &read) {
+            ("loads" | "one transition", Ok(read)) => {
+                assert_eq!(read.steps, golden_value::dict(&row["ok"]), "{path}");
+            }
+            (must, Ok(read)) if must.starts_with("reads them as [N]") => {
+                let reward = read.steps.tensor(["next", "reward"]).unwrap();
+                assert_eq!(reward.shape(), [11, 1]);
+                let want = golden_value::tensor(&row["ok"]["k"]["next"]["k"]["reward"]);
+                assert_eq!(reward.to_f32_vec(), want.to_f32_vec());
+            }
+            (must, Ok(read)) if must.starts_with("loads, or") => assert_rows(&read.steps, &row["ok"], path),
+            (must, Ok(_)) if must.starts_with("refused or passed over") => {}
+            (must, Ok(_)) => panic!("{path}: must be {must}"),
+            ("loads" | "one transition", Err(error)) => panic!("{path}: {error}"),
+            (must, Err(error)) => {
+                assert!(
+                    must.contains("LIMIT_EXCEEDED") == (error.kind() == ErrorKind::LimitExceeded),
+                    "{path}: {error}"
+                );
+                let case = row["case"].as_str().unwrap();
+                let key = ["observations", "actions", "rewards", "terminals"]
+                    .iter()
+                    .find(|key| case.contains(*key));
+                if must.contains("the key") {
+                    assert!(error.detail().contains(key.unwrap_or(&"\"")), "{path}: {error}");
+                }
+                if must.contains("both lengths") {
+                    assert!(
+                        error.detail().contains("12") && error.detail().contains("11"),
+                        "{path}: {error}"
+                    );
+                }
+            }
+        }
+    }
+    assert_eq!(seen, 25);
+}
+
+#[test]
+fn broken_minari_folders_are_typed_errors() {
+    let mut seen = 0;
+    for row in rows_of("broken.jsonl", "Minari").iter().filter(|row| row["files"].is_array()) {
+        let path = golden(row["files"][0].as_str().unwrap());
+        let read = minari_steps(path.parent().unwrap());
+        let (case, must) = (row["case"].as_str().unwrap(), row["must"].as_str().unwrap());
+        seen += 1;
+        let error = match (must, read) {
+            ("loads", Ok(steps)) => {
+                assert_eq!(steps.batch_size(), [93]);
+                continue;
+            }
+            ("loads", Err(error)) => panic!("{case}: {error}"),
+            (_, Ok(_)) => panic!("{case}: must be {must}"),
+            (_, Err(error)) => error,
+        };
+        if must.contains("episode and key") {
+            assert!(error.detail().contains("episode_"), "{case}: {error}");
+            let keys = [("observation", "observations"), ("rewards", "rewards"), ("actions", "actions")];
+            let key = keys.iter().find(|(word, _)| case.contains(word)).unwrap().1;
+            assert!(
+                error.detail().contains(key) || error.detail().contains("observation"),
+                "{case}: {error}"
+            );
+        }
+        if must.contains("both numbers") {
+            assert!(error.detail().contains("93"), "{case}: {error}");
+        }
+        if must.contains("and the group") {
+            assert!(error.detail().contains("file: ") || error.detail().contains('"'), "{case}: {error}");
+        }
+    }
+    assert_eq!(seen, 11);
+}
