@@ -6,6 +6,7 @@
 
 mod chat;
 mod core;
+mod dataset;
 mod error;
 mod face;
 mod memory;

@@ -6,6 +6,8 @@
 
 mod chat;
 mod core;
+#[cfg(feature = "whole")]
+mod dataset;
 mod error;
 mod face;
 #[cfg(feature = "whole")]

@@ -1,0 +1,92 @@
+/** Buffers over the rows of a public data set. */
+
+import { rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { FulmarError, nearestName } from '../core/index.js'
+import { cacheRoot } from '../fetch/cache-folder.js'
+import { nameParts } from '../fetch/file-name.js'
+import { ImmutableDatasetWriter, TensorDictReplayBuffer, TensorStorage } from '../replay/index.js'
+import { loadMemmap } from '../tensor/index.js'
+import type { DatasetOptions } from './dataset-options.js'
+
+/** @internal Where the rows of a data set are. */
+export interface DatasetPlace {
+  /** The id of the data set, without the name of its source. */
+  readonly id: string
+  /** Folder with one folder for each id. */
+  readonly root: string
+  /** Folder of the rows. */
+  readonly dataPath: string
+}
+
+/**
+ * A read-only buffer over the rows of a public data set, which are kept as a folder of memory-mapped leaves. Use a class of a
+ * source, or {@link loadDataset}.
+ *
+ * @example
+ * ```ts
+ * import { BaseDatasetExperienceReplay, D4RLExperienceReplay } from 'fulmar/dataset'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.ok(D4RLExperienceReplay.prototype instanceof BaseDatasetExperienceReplay)
+ * ```
+ */
+export abstract class BaseDatasetExperienceReplay extends TensorDictReplayBuffer {
+  /** The id of the data set, without the name of its source. */
+  readonly datasetId: string
+  /** Folder with one folder for each id. */
+  readonly root: string
+  /** Folder of the rows. */
+  readonly dataPath: string
+
+  /** @internal */
+  protected constructor(place: DatasetPlace, options: DatasetOptions) {
+    const { batchSize, sampler, prefetch, seed, transform = [], collateFn } = options
+    const { writer = new ImmutableDatasetWriter() } = options
+    const transforms = [transform, collateFn ? { forward: collateFn } : []].flat()
+    super({
+      ...{ storage: new TensorStorage(loadMemmap(place.dataPath)), writer, transforms },
+      ...(batchSize !== undefined && { batchSize }),
+      ...(sampler && { sampler }),
+      ...(prefetch !== undefined && { prefetch }),
+      ...(seed !== undefined && { seed }),
+    })
+    this.datasetId = place.id
+    this.root = place.root
+    this.dataPath = place.dataPath
+  }
+
+  /** Folder of the rows without those of split trajectories. */
+  get dataPathRoot(): string {
+    return join(this.root, ...this.datasetId.split('/'))
+  }
+
+  /** Removes the folders of the rows. The buffer keeps what it has read. @throws {FulmarError} `IO` if the system refuses. */
+  async delete(): Promise<void> {
+    for (const path of [this.dataPath, this.dataPathRoot]) {
+      await rm(path, { recursive: true, force: true }).catch((cause: unknown) => {
+        throw new FulmarError('IO', `${path} must be removable: it is not`, { cause })
+      })
+    }
+  }
+}
+
+/**
+ * @internal Returns where the rows of a data set are.
+ * @throws {FulmarError} `MALFORMED` for an id that leads out of the root.
+ */
+export function placeOf(source: string, id: string, options: DatasetOptions, suffix = ''): DatasetPlace {
+  const parts = nameParts('id', id, 'MALFORMED')
+  const root = options.root === undefined ? join(cacheRoot(undefined), source) : cacheRoot(options.root)
+  return { id, root, dataPath: `${join(root, ...parts)}${suffix}` }
+}
+
+/** @internal The error of an id that is not one of the source, with the nearest one. */
+export function unknownId(source: string, id: string, known: readonly string[]): FulmarError {
+  const nearest = nearestName(id, known)
+  const hint = nearest === undefined ? '' : `; did you mean ${nearest}?`
+  return new FulmarError(
+    'UNKNOWN_NAME',
+    `id must be one of the data sets of ${source}: got ${JSON.stringify(id)}${hint}`,
+  )
+}

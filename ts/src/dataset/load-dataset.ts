@@ -1,0 +1,102 @@
+/** Data sets by the name of their source and their id. */
+
+import { checkKnownKeys, describeValue, FulmarError, nearestName } from '../core/index.js'
+import type { BaseDatasetExperienceReplay } from './base-dataset-experience-replay.js'
+import { D4RLExperienceReplay, type D4RLOptions } from './d4rl-experience-replay.js'
+import { MinariExperienceReplay, type MinariOptions } from './minari-experience-replay.js'
+
+/** Opens the data set `id` of a source. */
+export type DatasetFactory<T = unknown> = (
+  id: string,
+  options: Readonly<Record<string, unknown>>,
+) => T | Promise<T>
+
+const factories = new Map<string, DatasetFactory>([
+  ['d4rl', (id, options) => D4RLExperienceReplay.open(id, options)],
+  ['minari', (id, options) => MinariExperienceReplay.open(id, options)],
+])
+
+/** Names of the sources in order. */
+export function datasetSources(): readonly string[] {
+  return [...factories.keys()].sort()
+}
+
+/**
+ * Opens a data set by `SOURCE:ID`. The case of the source does not matter.
+ * @throws {FulmarError} `MALFORMED` without a source; `UNKNOWN_NAME` for an unknown one, with the nearest; those of the source.
+ *
+ * @example
+ * ```ts
+ * import { loadDataset, registerDataset } from 'fulmar/dataset'
+ * import assert from 'node:assert/strict'
+ *
+ * registerDataset('toy', (id) => id)
+ * assert.equal(await loadDataset('toy:a:b'), 'a:b')
+ * await assert.rejects(loadDataset('toys:a'), { code: 'UNKNOWN_NAME' })
+ * ```
+ */
+export async function loadDataset(
+  name: `d4rl:${string}`,
+  options?: D4RLOptions,
+): Promise<D4RLExperienceReplay>
+export async function loadDataset(
+  name: `minari:${string}`,
+  options?: MinariOptions,
+): Promise<MinariExperienceReplay>
+export async function loadDataset<T = BaseDatasetExperienceReplay>(
+  name: string,
+  options?: Readonly<Record<string, unknown>>,
+): Promise<T>
+export async function loadDataset(name: string, options: object = {}): Promise<unknown> {
+  const at = typeof name === 'string' ? name.indexOf(':') : -1
+  if (at < 0) {
+    const detail = `name must be a source and an id, such as d4rl:hopper-medium-v2: got ${describeValue(name)}`
+    throw new FulmarError('MALFORMED', detail)
+  }
+  const source = checkSource(name.slice(0, at))
+  const factory = factories.get(source)
+  if (factory === undefined) {
+    const nearest = nearestName(source, datasetSources())
+    const hint = nearest === undefined ? '' : `; did you mean ${nearest}?`
+    const detail = `source must be one of ${datasetSources().join(', ')}: got ${JSON.stringify(source)}${hint}`
+    throw new FulmarError('UNKNOWN_NAME', detail)
+  }
+  return await factory(name.slice(at + 1).trim(), { ...options })
+}
+
+/**
+ * Adds a source for {@link loadDataset}.
+ * @throws {FulmarError} `MALFORMED` for a name that is empty or has a colon, or a factory that is not a function;
+ *   `INCOMPATIBLE` if the source is there, unless `replace`.
+ *
+ * @example
+ * ```ts
+ * import { registerDataset } from 'fulmar/dataset'
+ * import assert from 'node:assert/strict'
+ *
+ * registerDataset('mine', (id) => id)
+ * assert.throws(() => registerDataset('mine', (id) => id), { code: 'INCOMPATIBLE' })
+ * registerDataset('mine', (id) => id.length, { replace: true })
+ * ```
+ */
+export function registerDataset(
+  source: string,
+  factory: DatasetFactory,
+  options: { readonly replace?: boolean } = {},
+): void {
+  checkKnownKeys('options', options, ['replace'])
+  const name = checkSource(source)
+  if (typeof factory !== 'function')
+    throw new FulmarError('MALFORMED', `factory must be a function: got ${describeValue(factory)}`)
+  if (factories.has(name) && options.replace !== true) {
+    const detail = `source must be new unless options.replace is true: got ${JSON.stringify(name)}, which is registered`
+    throw new FulmarError('INCOMPATIBLE', detail)
+  }
+  factories.set(name, factory)
+}
+
+function checkSource(source: unknown): string {
+  const name = typeof source === 'string' ? source.trim().toLowerCase() : ''
+  if (name !== '' && !name.includes(':')) return name
+  throw new FulmarError('MALFORMED', `source must be a name without a colon: got ${describeValue(source)}`)
+}

@@ -1,0 +1,158 @@
+/** Data sets of Minari. */
+
+import { rm, stat } from 'node:fs/promises'
+import { homedir } from 'node:os'
+import { join } from 'node:path'
+import {
+  callAsync,
+  checkKnownKeys,
+  describeValue,
+  FulmarError,
+  messageOf,
+  readRegular,
+} from '../core/index.js'
+import { nameParts } from '../fetch/file-name.js'
+import { fetchSnapshot, type HubOptions } from '../fetch/index.js'
+import { raw } from '../native/index.js'
+import type { Json } from '../tensor/index.js'
+import { BaseDatasetExperienceReplay, type DatasetPlace, placeOf } from './base-dataset-experience-replay.js'
+import { ensureFolder } from './dataset-folder.js'
+import { checkDatasetOptions, DATASET_KEYS, type DatasetOptions, fetchOptionsOf } from './dataset-options.js'
+
+/** Options of {@link MinariExperienceReplay.open}. */
+export interface MinariOptions
+  extends DatasetOptions,
+    Pick<HubOptions, 'revision' | 'endpoint' | 'token' | 'cache' | 'offline'> {
+  /**
+   * Reads Minari's own folder on this machine instead of the hub.
+   * @default false
+   */
+  readonly loadFromLocalMinari?: boolean
+  /**
+   * Minari's own folder.
+   * @default the variable `MINARI_DATASETS_PATH`, else `~/.minari/datasets`
+   */
+  readonly minariRoot?: string
+}
+
+const HUB_OPTIONS = ['revision', 'endpoint', 'token', 'cache', 'offline'] as const
+
+/** Most bytes of the metadata of a data set. */
+const METADATA_BYTES_MAX = 2 ** 24
+
+/**
+ * A data set of Minari: `observation` and `action`, below `next` the observation, `reward`, `done`, `terminated` and
+ * `truncated` after the step, and `episode`, its number. Infos are `info` and `next.info`; dictionaries stay dictionaries, and
+ * texts are one value a row.
+ *
+ * @example
+ * ```ts native
+ * import { MinariExperienceReplay } from 'fulmar/dataset'
+ * import assert from 'node:assert/strict'
+ *
+ * const opening = MinariExperienceReplay.open('mujoco/hopper/expert-v0', { root: '/nowhere', download: false })
+ * await assert.rejects(opening, { code: 'UNAVAILABLE' }) // leave `download` out to fetch it
+ * ```
+ */
+export class MinariExperienceReplay extends BaseDatasetExperienceReplay {
+  /** The fields of Minari's `metadata.json`; the descriptions of spaces and environments are objects. */
+  readonly metadata: Readonly<Record<string, Json>>
+
+  private constructor(
+    place: DatasetPlace,
+    options: DatasetOptions,
+    metadata: Readonly<Record<string, Json>>,
+  ) {
+    super(place, options)
+    this.metadata = metadata
+  }
+
+  /**
+   * Opens a data set; fetches and converts it unless it is there.
+   * @throws {FulmarError} `MALFORMED` for an id that is not one of Minari; `UNKNOWN_NAME` for an unknown option;
+   *   `UNAVAILABLE` if `download` is false, or Minari's folder lacks it; those of `fetchSnapshot`; with file, episode and key,
+   *   `CORRUPT`, `UNKNOWN_NAME`, `SHAPE_MISMATCH`, `INCOMPATIBLE`, `MALFORMED`, `EMPTY` or `LIMIT_EXCEEDED` for files that
+   *   break the format; `ABORTED` if the signal fires.
+   */
+  static async open(id: string, options: MinariOptions = {}): Promise<MinariExperienceReplay> {
+    checkKnownKeys('options', options, [...DATASET_KEYS, ...HUB_OPTIONS, 'loadFromLocalMinari', 'minariRoot'])
+    checkDatasetOptions(options)
+    checkId(id)
+    const { splitTrajs = false } = options
+    const place = placeOf('minari', id, options, splitTrajs ? '_split' : '')
+    const convert = async (folder: string): Promise<void> => {
+      const source = options.loadFromLocalMinari
+        ? await localFolder(id, options)
+        : await hubFolder(id, options)
+      const { convertEpisodes } = raw
+      if (convertEpisodes === undefined)
+        throw new FulmarError('UNAVAILABLE', 'data sets must be converted natively: got WebAssembly')
+      await callAsync(() => convertEpisodes(source, folder, splitTrajs))
+    }
+    const conversion = { splitTrajs }
+    await ensureFolder({ dataPath: place.dataPath, label: `minari:${id}`, conversion, convert }, options)
+    return new MinariExperienceReplay(place, options, await metadataIn(place.dataPath))
+  }
+
+  /** Removes the folders of the rows, split and not. */
+  override async delete(): Promise<void> {
+    await super.delete()
+    await rm(`${this.dataPathRoot}_split`, { recursive: true, force: true })
+  }
+}
+
+function checkId(id: string): void {
+  nameParts('id', id, 'MALFORMED')
+  if (/^(?:[\w.-]+\/)*[\w.-]+-v\d+$/.test(id)) return
+  const detail = `id must be names with slashes and a version, such as mujoco/hopper/expert-v0: got ${describeValue(id)}`
+  throw new FulmarError('MALFORMED', detail)
+}
+
+async function localFolder(id: string, { minariRoot }: MinariOptions): Promise<string> {
+  const root = minariRoot ?? (process.env.MINARI_DATASETS_PATH || join(homedir(), '.minari', 'datasets'))
+  const folder = join(root, ...id.split('/'), 'data')
+  if (
+    await stat(folder).then(
+      (about) => about.isDirectory(),
+      () => false,
+    )
+  )
+    return folder
+  throw new FulmarError('UNAVAILABLE', `minari:${id} must be in Minari's folder: there is no ${folder}`)
+}
+
+/** Fetches the files of a data set: the repository is the first part of its id, the folder the rest. */
+async function hubFolder(id: string, options: MinariOptions): Promise<string> {
+  const [namespace = '', ...rest] = id.split('/')
+  const folder = [...rest, 'data'].join('/')
+  const hub = Object.fromEntries(
+    HUB_OPTIONS.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]),
+  )
+  const fetching = { ...fetchOptionsOf(options), ...hub, kind: 'dataset', include: [`${folder}/*`] } as const
+  return join(await fetchSnapshot(`farama-minari/${namespace}`, fetching), folder)
+}
+
+async function metadataIn(dataPath: string): Promise<Readonly<Record<string, Json>>> {
+  const path = join(dataPath, 'env_metadata.json')
+  const bytes = await readRegular(path, METADATA_BYTES_MAX)
+  if (bytes === undefined) throw new FulmarError('CORRUPT', `${path} must be there: it is missing`)
+  const fields = standardJson(new TextDecoder().decode(bytes), path)
+  if (isObject(fields)) return fields
+  throw new FulmarError('CORRUPT', `${path} must be an object of JSON: got ${describeValue(fields)}`)
+}
+
+/** Reads JSON with the numbers that Python writes and JSON lacks, `NaN` and `Infinity`, as texts. */
+function standardJson(text: string, path: string): Json {
+  const standard = text.replace(/"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g, (part) =>
+    part.startsWith('"') ? part : `"${part}"`,
+  )
+  try {
+    return JSON.parse(standard) as Json
+  } catch (cause) {
+    throw new FulmarError('CORRUPT', `${path} must be JSON: got ${messageOf(cause)}`, { cause })
+  }
+}
+
+function isObject(value: Json): value is Readonly<Record<string, Json>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

@@ -1,0 +1,89 @@
+/** Files of data sets from their bytes, natively and in WebAssembly. */
+
+import { call, checkKnownKeys, checkTypedArray, describeValue, FulmarError } from '../core/index.js'
+import { type RawOwner, raw } from '../native/index.js'
+import type { Json, TensorDict } from '../tensor/index.js'
+import { dictAround } from '../tensor/tensor-dict.js'
+
+/** Options of {@link readD4RL}. */
+export interface ReadD4RLOptions {
+  /** Name of the file in messages. @default 'bytes' */
+  readonly name?: string
+  /** Whether a step that was cut off by a time limit is done. @default true */
+  readonly useTruncatedAsDone?: boolean
+  /** Keeps trajectories side by side, `[n, T_max]`. @default false */
+  readonly splitTrajs?: boolean
+}
+
+/**
+ * Reads the bytes of a D4RL file: its transitions, `[N - 1]`, and its metadata. Blocks while it reads.
+ * @throws {FulmarError} Those of the conversion, see `D4RLExperienceReplay.open`.
+ *
+ * @example
+ * ```ts
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { readD4RL } from 'fulmar/dataset'
+ * import { writeHdf5 } from 'fulmar/replay/files'
+ * import assert from 'node:assert/strict'
+ *
+ * const bytes = writeHdf5(
+ *   TensorDict.from({
+ *     observations: Tensor.from([1, 2, 3], { shape: [3, 1] }),
+ *     actions: Tensor.from([0, 1, 0], { shape: [3, 1] }),
+ *     rewards: Tensor.from([4, 5, 6]),
+ *     terminals: Tensor.from([0, 1, 0]),
+ *   }),
+ * )
+ * const { steps } = readD4RL(bytes)
+ * assert.deepEqual(steps.tensor(['next', 'observation']).data, Float32Array.of(2, 0)) // the second is done
+ * ```
+ */
+export function readD4RL(
+  bytes: Uint8Array,
+  options: ReadD4RLOptions = {},
+): { readonly steps: TensorDict; readonly metadata: TensorDict } {
+  checkTypedArray('bytes', bytes, Uint8Array)
+  checkKnownKeys('options', options, ['name', 'useTruncatedAsDone', 'splitTrajs'])
+  const { name = 'bytes', ...conversion } = options
+  const file = call(() => raw.ColumnsFile.read(bytes, name, JSON.stringify(conversion)))
+  return closing(file, () => ({
+    steps: dictAround(() => call(() => file.steps())),
+    metadata: dictAround(() => call(() => file.metadata())),
+  }))
+}
+
+/**
+ * Reads the bytes of a Minari `main_data.hdf5` and the text of its `metadata.json`. Blocks while it reads.
+ * @throws {FulmarError} Those of the conversion, see `MinariExperienceReplay.open`.
+ *
+ * @example
+ * ```ts
+ * import { readMinari } from 'fulmar/dataset'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.throws(() => readMinari(new Uint8Array(8), '{}'), { code: 'CORRUPT' })
+ * ```
+ */
+export function readMinari(
+  bytes: Uint8Array,
+  metadata: string,
+  options: { readonly name?: string } = {},
+): { readonly steps: TensorDict; readonly metadata: Readonly<Record<string, Json>> } {
+  checkTypedArray('bytes', bytes, Uint8Array)
+  checkKnownKeys('options', options, ['name'])
+  if (typeof metadata !== 'string')
+    throw new FulmarError('MALFORMED', `metadata must be a text: got ${describeValue(metadata)}`)
+  const file = call(() => raw.EpisodesFile.read(bytes, options.name ?? 'bytes', metadata))
+  return closing(file, () => ({
+    steps: dictAround(() => call(() => file.steps())),
+    metadata: JSON.parse(call(() => file.metadata())) as Readonly<Record<string, Json>>,
+  }))
+}
+
+function closing<R>(file: RawOwner, body: () => R): R {
+  try {
+    return body()
+  } finally {
+    file.free()
+  }
+}

@@ -1,0 +1,18 @@
+/** Public data sets of offline reinforcement learning, as buffers. */
+
+export {
+  BaseDatasetExperienceReplay,
+  D4RLExperienceReplay,
+  type D4RLOptions,
+  type DatasetFactory,
+  type DatasetOptions,
+  datasetSources,
+  loadDataset,
+  MinariExperienceReplay,
+  type MinariOptions,
+  type ReadD4RLOptions,
+  readD4RL,
+  readMinari,
+  registerDataset,
+} from '../dataset/index.js'
+export type { FetchEvent } from '../telemetry/index.js'
