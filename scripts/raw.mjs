@@ -26,6 +26,8 @@ export const ALONE = {
       'static Decoder.fromFolder',
       'DurableStorage',
       'LazyMemmapStorage',
+      'convertColumns',
+      'convertEpisodes',
       'dumpReplayBuffer',
       'dumpReplayBufferEnsemble',
       'loadReplayBuffer',

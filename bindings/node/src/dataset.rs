@@ -7,9 +7,10 @@ use napi::bindgen_prelude::AsyncTask;
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
+use crate::face::{Share, face};
 use crate::slot::Slot;
 use crate::task::{Work, task};
-use crate::tensor::{Share, TensorDict, face};
+use crate::tensor::TensorDict;
 
 include!("../../faces/dataset.rs");
 
