@@ -25,7 +25,7 @@ enum Status {
     LAUNCH_FAILED = 719,
     CAPTURE_UNSUPPORTED = 900
 };
-enum Attribute { MULTIPROCESSORS = 16, L2_BYTES = 38, MAJOR = 75, MINOR = 76, SHARED_BYTES_OPTIN = 97, MEMORY_POOLS = 115 };
+enum Attribute { MULTIPROCESSORS = 16, L2_BYTES = 38, MAJOR = 75, MINOR = 76, SHARED_BYTES_ALLOWED = 97, MEMORY_POOLS = 115 };
 constexpr int SHARED_BYTES_ATTRIBUTE = 8; // of a function: the shared memory that a launch may ask for
 
 struct Graph {
@@ -84,7 +84,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
         case L2_BYTES: *value = 50 << 20; break;
         case MAJOR: *value = capability() / 10; break;
         case MINOR: *value = capability() % 10; break;
-        case SHARED_BYTES_OPTIN: *value = (int)shared_bytes_max(); break;
+        case SHARED_BYTES_ALLOWED: *value = (int)shared_bytes_max(); break;
         case MEMORY_POOLS: *value = 1; break;
         default: *value = 0;
     }

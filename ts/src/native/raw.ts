@@ -4,9 +4,17 @@ import type { Later, RawOwner } from './raw-owner.js'
 
 /** Functions and classes of both bindings; those of the addon alone are optional. */
 export interface Raw extends Partial<RawAddon> {
+  readonly BinaryToDecimal: {
+    /** Makes one from options. */
+    create(options: string): RawBinaryToDecimal
+  }
   readonly BradleyTerryLoss: {
     /** Reads and checks the options. */
     create(options: string): RawBradleyTerryLoss
+  }
+  readonly ColumnsFile: {
+    /** Reads a whole file. */
+    read(bytes: Uint8Array, name: string, options: string): RawColumnsFile
   }
   readonly Decoder: {
     /** Makes a decoder with random weights. */
@@ -37,6 +45,10 @@ export interface Raw extends Partial<RawAddon> {
     /** Checks the options. */
     new (decoder: RawDecoder, optionsJson: string): RawEngine
   }
+  readonly EpisodesFile: {
+    /** Reads a `main_data.hdf5` and the text of its `metadata.json`. */
+    read(bytes: Uint8Array, name: string, metadata: string): RawEpisodesFile
+  }
   readonly GroupQueues: {
     /** Makes empty queues. */
     create(options: string): RawGroupQueues
@@ -44,6 +56,12 @@ export interface Raw extends Partial<RawAddon> {
   readonly GrpoLoss: {
     /** Reads and checks the options. */
     create(options: string): RawGrpoLoss
+  }
+  readonly HashToInt: {
+    /** Makes an empty one. */
+    create(maxSize: number): RawHashToInt
+    /** Makes one with known hashes. */
+    fromHashes(hashes: RawTensor, maxSize: number): RawHashToInt
   }
   readonly Hdf5File: {
     /** Reads a whole file. */
@@ -87,6 +105,14 @@ export interface Raw extends Partial<RawAddon> {
     /** Makes an empty mailbox. */
     empty(): RawMailbox
   }
+  readonly MctsForest: {
+    /** Makes an empty forest. */
+    create(options: string): RawMctsForest
+  }
+  readonly MctsScore: {
+    /** Makes one from options. */
+    create(options: string, keys: string): RawMctsScore
+  }
   readonly Optimizer: {
     /** Makes an optimiser with zero moments; `name` is its rule. */
     new (decoder: RawDecoder, name: string, optionsJson: string): RawOptimizer
@@ -114,6 +140,12 @@ export interface Raw extends Partial<RawAddon> {
   readonly Ragged: {
     /** Shares `values`. */
     fromValues(values: RawTensor, offsets: Uint32Array): RawRagged
+  }
+  readonly RandomProjectionHash: {
+    /** Makes one whose matrix is drawn. */
+    create(options: string): RawRandomProjectionHash
+    /** Makes one with a matrix. */
+    withMatrix(matrix: RawTensor, options: string): RawRandomProjectionHash
   }
   readonly RateLimiter: {
     /** Makes a limiter with counts of 0. */
@@ -151,9 +183,33 @@ export interface Raw extends Partial<RawAddon> {
     /** Reads a whole file. */
     read(bytes: Uint8Array): RawSafetensorsFile
   }
+  readonly Search: {
+    /** Makes trees of their roots. */
+    create(
+      logits: Float32Array,
+      values: Float32Array,
+      invalid: Uint8Array,
+      gumbel: Float32Array,
+      options: string,
+    ): RawSearch
+    /** Makes trees of parts of earlier ones. */
+    reuse(
+      earlier: RawSearch,
+      actions: Uint32Array,
+      logits: Float32Array,
+      values: Float32Array,
+      invalid: Uint8Array,
+      gumbel: Float32Array,
+      options: string,
+    ): RawSearch
+  }
   readonly SftLoss: {
     /** Reads and checks the options. */
     create(options: string): RawSftLoss
+  }
+  readonly SipHash: {
+    /** Makes one from options. */
+    create(options: string): RawSipHash
   }
   readonly SpecValue: {
     /** Wraps a tensor. */
@@ -180,6 +236,16 @@ export interface Raw extends Partial<RawAddon> {
   readonly StreamPacker: {
     /** A packer without sequences. */
     create(capacity: number, maxOpen: number): RawStreamPacker
+  }
+  readonly TableModel: {
+    /** Makes one of its columns. */
+    create(
+      next: RawTensor,
+      reward: RawTensor,
+      discount: RawTensor,
+      logits: RawTensor,
+      value: RawTensor,
+    ): RawTableModel
   }
   readonly TedKeys: {
     /** Makes one from options. */
@@ -212,6 +278,10 @@ export interface Raw extends Partial<RawAddon> {
   readonly TensorDictList: {
     /** Makes an empty list. */
     empty(): RawTensorDictList
+  }
+  readonly TensorDictMap: {
+    /** Makes an empty map. */
+    create(keys: string, options: string): RawTensorDictMap
   }
   readonly TensorList: {
     /** Makes an empty list. */
@@ -444,6 +514,16 @@ export interface RawAddon {
    */
   attachReplayBuffer(id: string): RawReplayBuffer
   /**
+   * Converts a D4RL file to a folder of steps.
+   * Only the addon has it: WebAssembly has no files.
+   */
+  convertColumns(source: string, folder: string, options: string): Promise<unknown>
+  /**
+   * Converts the folder of a Minari data set to a folder of steps.
+   * Only the addon has it: WebAssembly has no files.
+   */
+  convertEpisodes(source: string, folder: string, split: boolean): Promise<unknown>
+  /**
    * Copies the prefetched batches, off the event loop.
    * Only the addon has it: WebAssembly has one thread.
    */
@@ -485,6 +565,12 @@ export interface RawAddon {
   storeStorage(shape: Float64Array, options: string): RawStorage
 }
 
+/** Binary digits to numbers. */
+export interface RawBinaryToDecimal extends RawOwner {
+  /** Returns a number for each row. */
+  forward(features: RawTensor): RawTensor
+}
+
 /** The Bradley-Terry loss of pairs of rewards. */
 export interface RawBradleyTerryLoss extends RawOwner {
   /** Computes the loss of a batch; without `offsets` each entry is a pair. */
@@ -494,6 +580,14 @@ export interface RawBradleyTerryLoss extends RawOwner {
     margin?: Float32Array | null | undefined,
     offsets?: Uint32Array | null | undefined,
   ): RawRewardLossOutput
+}
+
+/** The content of a D4RL file. */
+export interface RawColumnsFile extends RawOwner {
+  /** Returns the transitions. */
+  steps(): RawTensorDict
+  /** Returns the metadata. */
+  metadata(): RawTensorDict
 }
 
 /** The decoder of `fulmar_model::Decoder`. */
@@ -677,6 +771,14 @@ export interface RawEnsembleBatch extends RawOwner {
   part(at: number): RawReplayBatch
 }
 
+/** The content of a Minari data set. */
+export interface RawEpisodesFile extends RawOwner {
+  /** Returns the steps. */
+  steps(): RawTensorDict
+  /** Returns the metadata as JSON. */
+  metadata(): string
+}
+
 /** Queues of rollouts, each until its group is complete. */
 export interface RawGroupQueues extends RawOwner {
   /** Adds a rollout; returns `[ticket, { tickets, advantages, released }]`. */
@@ -714,6 +816,16 @@ export interface RawGrpoLoss extends RawOwner {
     mask: Uint8Array,
     offsets: Uint32Array,
   ): RawLossOutput
+}
+
+/** Numbers of hashes. */
+export interface RawHashToInt extends RawOwner {
+  /** Returns the number of each hash. */
+  forward(hashes: RawTensor, extend: boolean): RawTensor
+  /** Returns the known hashes. */
+  hashes(): RawTensor
+  /** Returns their number. */
+  count(): number
 }
 
 /** The content of an HDF5 file. */
@@ -883,6 +995,36 @@ export interface RawMailbox extends RawOwner {
   takeText(): string | null | undefined
 }
 
+/** A forest of rollouts. */
+export interface RawMctsForest extends RawOwner {
+  /** Adds steps; returns the row of the edge of each. */
+  extend(rollout: RawTensorDict): Float64Array
+  /** Returns the edges of a state. */
+  node(root: RawTensorDict): RawTensorDict
+  /** Returns action and outcome of a state and an action. */
+  child(root: RawTensorDict): RawTensorDict
+  /** Reads a tree; a negative depth is no bound. */
+  tree(root: RawTensorDict, maxDepth: number, compact: boolean): RawRolloutTree
+  /** Returns the number of edges. */
+  count(): number
+  /** Removes all steps. */
+  clear(): void
+  /** Returns the content. */
+  state(): RawTensorDict
+  /** Replaces the content. */
+  loadState(state: RawTensorDict): void
+}
+
+/** A score of actions. */
+export interface RawMctsScore extends RawOwner {
+  /** Returns the scores of nodes. */
+  forward(node: RawTensorDict): RawTensor
+  /** Returns the weights of EXP3. */
+  weights(node: RawTensorDict): RawTensor
+  /** Returns the weights of EXP3 after a reward. */
+  updated(weights: RawTensor, probability: RawTensor, action: number, reward: number): RawTensor
+}
+
 /** The optimiser of `fulmar_model::Optimizer`. */
 export interface RawOptimizer extends RawOwner {
   /** Updates the decoder's weights. */
@@ -957,6 +1099,14 @@ export interface RawRagged extends RawOwner {
   toPadded(side: string, fill: number): RawTensor
   /** Returns whether the rows are equal. */
   equals(other: RawRagged): boolean
+}
+
+/** SipHash of a random projection of rows. */
+export interface RawRandomProjectionHash extends RawOwner {
+  /** Returns the hash of each row. */
+  forward(rows: RawTensor): RawTensor
+  /** Returns the matrix, if there is one yet. */
+  matrix(): RawTensor | null | undefined
 }
 
 /** A limit of the number of samples per insert. */
@@ -1119,6 +1269,26 @@ export interface RawRng extends RawOwner {
   permutation(count: number): Uint32Array
 }
 
+/** A tree of rollouts. */
+export interface RawRolloutTree extends RawOwner {
+  /** Returns the number of vertices. */
+  numVertices(): number
+  /** Returns children, parents, hash and edges of a vertex, as JSON. */
+  vertex(id: number): string
+  /** Returns the steps to a vertex. */
+  rollout(id: number): RawTensorDict | null | undefined
+  /** Returns the last observation of a vertex. */
+  nodeData(id: number): RawTensorDict
+  /** Returns whether the last step to a vertex ended its episode. */
+  isTerminal(id: number): boolean
+  /** Returns the steps along a path. */
+  rolloutFromPath(path: Float64Array): RawTensorDict | null | undefined
+  /** Writes a line for each vertex; without labels their observations. */
+  toText(labels: string[]): string
+  /** Draws the tree. */
+  toSvg(boxes: boolean, labels: string[]): string
+}
+
 /** The content of a safetensors file. */
 export interface RawSafetensorsFile extends RawOwner {
   /** Returns the names of the tensors. */
@@ -1135,6 +1305,26 @@ export interface RawSafetensorsFile extends RawOwner {
   bytes(): Uint8Array
 }
 
+/** A search over many trees. */
+export interface RawSearch extends RawOwner {
+  /** Returns the earlier node that each node of a tree was. */
+  kept(tree: number): Float64Array
+  /** Returns the number of simulations that are left. */
+  numLeft(): number
+  /** Returns the parents, then the actions, then the nodes of the next simulation. */
+  select(): Uint32Array
+  /** Adds the nodes of the last selection. */
+  expand(rewards: Float32Array, discounts: Float32Array, values: Float32Array, logits: Float32Array): void
+  /** Runs simulations over a table. `states` are those of the roots. */
+  runTable(model: RawTableModel, states: Uint32Array, count: number): void
+  /** Chooses the action of each tree. */
+  answer(): RawTensorDict
+  /** Returns the values and visits of the roots. */
+  summary(): RawTensorDict
+  /** Returns all nodes. */
+  arrays(): RawTensorDict
+}
+
 /** The loss of supervised fine-tuning. */
 export interface RawSftLoss extends RawOwner {
   /** Computes the loss of a batch. */
@@ -1144,6 +1334,12 @@ export interface RawSftLoss extends RawOwner {
     mask: Uint8Array,
     offsets: Uint32Array,
   ): RawLossOutput
+}
+
+/** SipHash-1-3 of rows. */
+export interface RawSipHash extends RawOwner {
+  /** Returns the hash of each row. */
+  forward(rows: RawTensor): RawTensor
 }
 
 /** A value of a spec: a tensor, rows, a dictionary or JSON values. */
@@ -1222,6 +1418,14 @@ export interface RawStreamPacker extends RawOwner {
   push(item: number, length: number): Uint32Array
   /** Returns the rows that are still open. */
   flush(): RawPackPlan
+}
+
+/** A model that is a table. */
+export interface RawTableModel extends RawOwner {
+  /** Returns the number of actions. */
+  numActions(): number
+  /** Returns logits and then values of states. */
+  root(states: Uint32Array): Float32Array
 }
 
 /** The keys of steps that are not observations, and of the ring's position in a converted dictionary. */
@@ -1408,6 +1612,26 @@ export interface RawTensorDictList extends RawOwner {
   stack(dim: number): RawTensorDict
   /** Joins them along a batch dimension. */
   cat(dim: number): RawTensorDict
+}
+
+/** A map from dictionaries to dictionaries; its caller hashes the keys. */
+export interface RawTensorDictMap extends RawOwner {
+  /** Writes a value at each key. */
+  insert(keys: RawTensorDict, hashes: RawTensor, values: RawTensorDict): void
+  /** Returns the value of each key. */
+  get(keys: RawTensorDict, hashes: RawTensor): RawTensorDict
+  /** Returns whether each key is there. */
+  contains(keys: RawTensorDict, hashes: RawTensor): RawTensor
+  /** Returns how many equal keys come before each. */
+  repeats(keys: RawTensorDict, hashes: RawTensor): Float64Array
+  /** Returns the number of keys. */
+  count(): number
+  /** Removes all keys. */
+  clear(): void
+  /** Returns the content. */
+  state(): RawTensorDict
+  /** Replaces the content. */
+  loadState(state: RawTensorDict): void
 }
 
 /** A list of tensors. */

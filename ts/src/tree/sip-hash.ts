@@ -1,7 +1,7 @@
 /** Hashes of rows. */
 
 import { checkKnownKeys, FulmarError, Handle } from '../core/index.js'
-import { type RawRowHash, raw } from '../native/index.js'
+import { type RawSipHash, raw } from '../native/index.js'
 import { type Tensor, tensorAround, withRawTensor } from '../tensor/tensor.js'
 
 /** A function from the rows of a tensor to 64-bit numbers. Equal rows must have equal hashes; others may. */
@@ -38,7 +38,7 @@ export interface SipHashOptions {
  * ```
  */
 export class SipHash implements RowHash {
-  readonly #native: Handle<RawRowHash>
+  readonly #native: Handle<RawSipHash>
 
   constructor(options: SipHashOptions = {}) {
     checkKnownKeys('options', options, ['key', 'compatible'])
