@@ -48,8 +48,8 @@ const SHARED = ['-p', 'fulmar-node']
 const packages = (names) => names.flatMap((name) => ['-p', `fulmar-${name}`])
 
 /**
- * The tests that Miri runs: unit tests of crates, and of the kernels, whose products hold most of the unsafe code, those named. It knows
- * no vector instructions, so products take their plain loops. Tests that take it minutes say so by `cfg_attr(miri, ignore)`.
+ * The tests that Miri runs: unit tests of crates, and of the kernels, whose products hold most of the unsafe code, those named. It has
+ * no vector instructions, so products take their plain loops. Tests that take it minutes are marked `cfg_attr(miri, ignore)`.
  */
 const INTERPRETED = [
   ['-p', 'fulmar-core', '-p', 'fulmar-tensor', '--lib'],

@@ -93,7 +93,7 @@ describe('MCTSForest', () => {
         path.push(rows[at] as number)
         left -= at + 1
       }
-      // The player who takes the last match wins.
+      // Taking the last match wins.
       for (const [back, row] of path.toReversed().entries()) {
         wins[row] = (wins[row] ?? 0) + (back % 2 === 0 ? 1 : -1)
         visits[row] = (visits[row] ?? 0) + 1
