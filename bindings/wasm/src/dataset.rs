@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
-use crate::face::{Share, face};
+use crate::face::face;
 use crate::tensor::TensorDict;
 
 include!("../../faces/dataset.rs");

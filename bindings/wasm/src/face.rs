@@ -110,7 +110,8 @@ macro_rules! record {
     };
 }
 
-/// The type of a field of a record in TypeScript.
+/// The type of a field of a record in TypeScript; wasm-bindgen makes declarations on this target alone.
+#[cfg(target_family = "wasm")]
 macro_rules! field_type {
     (f64) => {
         "number"
@@ -126,7 +127,9 @@ macro_rules! field_type {
     };
 }
 
-pub(crate) use {face, field_type, record};
+#[cfg(target_family = "wasm")]
+pub(crate) use field_type;
+pub(crate) use {face, record};
 
 /// Returns the value, to be changed; `Forbidden` in a function of JavaScript that it is calling.
 pub(crate) fn lent<'a, T>(name: &str, value: &'a RefCell<T>) -> Result<RefMut<'a, T>> {

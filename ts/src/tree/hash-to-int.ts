@@ -67,6 +67,7 @@ export class HashToInt {
    * @throws {FulmarError} `CORRUPT` if a hash comes twice; those of {@link HashToInt.forward}. After an error nothing has changed.
    */
   loadStateDict(state: { readonly hashes: Tensor }): void {
+    checkKnownKeys('state', state, ['hashes'])
     const before = this.#native
     const loaded = () =>
       withRawTensor(state.hashes, (hashes) => raw.HashToInt.fromHashes(hashes, this.#maxSize))

@@ -1,11 +1,11 @@
 /** A forest of rollouts. */
 
-import { checkKnownKeys, FulmarError, Handle } from '../core/index.js'
+import { checkKnownKeys, describeValue, FulmarError, Handle } from '../core/index.js'
 import { type RawMctsForest, raw } from '../native/index.js'
 import type { Tensor } from '../tensor/tensor.js'
 import { dictAround, pathOf, type TensorDict, type TensorKey, withRawDict } from '../tensor/tensor-dict.js'
 import { loadMemmap, saveMemmap } from '../tensor/torch-files.js'
-import { type Tree, treeAround } from './tree.js'
+import { Tree, treeAround } from './tree.js'
 
 /** Options of {@link MCTSForest}. Keys are those of a step at the root; below `next` they are the same. */
 export interface MCTSForestOptions {
@@ -41,6 +41,8 @@ export interface GetTreeOptions {
   readonly compact?: boolean
 }
 
+const KEYS = ['observationKeys', 'actionKeys', 'rewardKeys', 'doneKeys', 'excludedKeys'] as const
+const OPTIONS = ['maxSize', 'compatible', ...KEYS] as const
 const DEFAULTS = {
   observationKeys: ['observation'],
   actionKeys: ['action'],
@@ -81,10 +83,9 @@ export class MCTSForest {
   readonly #native: Handle<RawMctsForest>
 
   constructor(options: MCTSForestOptions = {}) {
-    const keys = ['observationKeys', 'actionKeys', 'rewardKeys', 'doneKeys', 'excludedKeys'] as const
-    checkKnownKeys('options', options, ['maxSize', 'compatible', ...keys])
+    checkKnownKeys('options', options, OPTIONS)
     const { maxSize = 1000, compatible = false } = options
-    const paths = keys.map((key) => [key, options[key]?.map(pathOf)])
+    const paths = KEYS.map((key) => [key, options[key]?.map(pathOf)])
     const json = JSON.stringify({ maxSize, compatible, ...Object.fromEntries(paths) })
     this.#native = new Handle('MCTSForest', () => raw.MctsForest.create(json))
     this.maxSize = maxSize
@@ -96,6 +97,9 @@ export class MCTSForest {
 
   /** Makes a forest with the keys of an environment; `options` go before them. @throws {FulmarError} As the constructor. */
   static fromEnv(env: NamesKeys, options: MCTSForestOptions = {}): MCTSForest {
+    checkKnownKeys('options', options, OPTIONS)
+    if (typeof env !== 'object' || env === null)
+      throw new FulmarError('MALFORMED', `env must be an object: got ${describeValue(env)}`)
     const { observationKeys, actionKeys, rewardKeys, doneKeys } = env
     const given = Object.entries({ observationKeys, actionKeys, rewardKeys, doneKeys }).filter(
       ([, keys]) => keys,
@@ -170,6 +174,8 @@ export class MCTSForest {
 
   /** Yields each path of a tree to a vertex without children. */
   static validPaths(tree: Tree): Iterable<readonly number[]> {
+    if (!(tree instanceof Tree))
+      throw new FulmarError('MALFORMED', `tree must be a Tree: got ${describeValue(tree)}`)
     return tree.validPaths()
   }
 

@@ -266,7 +266,10 @@ export class Tree {
     const vertices = new Map<string, Tree>()
     for (const [path, vertex] of this.paths()) {
       if (vertices.size === PATHS_MAX)
-        throw new FulmarError('LIMIT_EXCEEDED', `the tree must have at most ${PATHS_MAX} paths: got more`)
+        throw new FulmarError(
+          'LIMIT_EXCEEDED',
+          `the tree must have at most ${PATHS_MAX} paths: got at least ${PATHS_MAX + 1}`,
+        )
       vertices.set(path.join(','), vertex)
     }
     return vertices

@@ -15,6 +15,7 @@ import { AdaptiveKLController, ConstantKLController, MCAdvantage } from '../../s
 import { TokenDistribution } from '../../src/policy/index.js'
 import { PriorityTree } from '../../src/replay/index.js'
 import * as table from '../../src/table/index.js'
+import { TableModel } from '../../src/tree/index.js'
 import { ggufOfTokens } from '../tokenizer/files.js'
 import { MODULES } from './entries.js'
 import { type ExportedCall, exportedCalls } from './exported-calls.js'
@@ -87,6 +88,29 @@ async function adapterBytes(): Promise<Uint8Array> {
   return await made.loraToSafetensors()
 }
 
+const maze = golden(
+  'dataset/raw/web/rail.eecs.berkeley.edu/datasets/offline_rl/maze2d/maze2d-umaze-sparse-v1.hdf5',
+)
+const episodes = {
+  bytes: golden('dataset/raw/minari/pendulum/random-v0/data/main_data.hdf5'),
+  metadata: new TextDecoder().decode(golden('dataset/raw/minari/pendulum/random-v0/data/metadata.json')),
+}
+
+/** Two states with two actions each. */
+function tableModel(): TableModel {
+  const pairs = (dtype: 'f32' | 'u32') => root.Tensor.zeros(dtype, [2, 2])
+  return new TableModel({
+    ...{ next: pairs('u32'), reward: pairs('f32'), discount: pairs('f32'), logits: pairs('f32') },
+    value: root.Tensor.zeros('f32', [2]),
+  })
+}
+
+/** A search over it. */
+function searchOptions(): Readonly<Record<string, unknown>> {
+  const model = tableModel()
+  return { '.root': model.root([0]), '.model': model, '.numSimulations': 2, '.policy': 'gumbel' }
+}
+
 /** Two tokens over a width of two and a vocabulary of three. */
 const HEAD = {
   '.hidden': Float32Array.of(1, 2, 3, 4),
@@ -148,6 +172,10 @@ const GIVEN: Readonly<Record<string, () => Readonly<Record<string, unknown>>>> =
   'new TokenDistribution': () => ({ '.logProbs': new Float32Array(8).fill(Math.log(0.25)) }),
   'TokenDistribution#logProb': () => ({ ids: Uint32Array.of(1, 2, 3, 1) }),
   readHdf5: () => ({ bytes: corpus('hdf5/plain') }),
+  readD4RL: () => ({ bytes: maze }),
+  readMinari: () => ({ bytes: episodes.bytes, metadata: episodes.metadata }),
+  search: () => ({ ...searchOptions(), '.invalidActions': [0, 0], '.rootGumbel': [0, 0] }),
+  'TableModel#root': () => ({ states: [0, 1] }),
   readSafetensors: () => ({ bytes: safetensors }),
   readArchive: () => ({ bytes: corpus('archive/plain') }),
   readConsolidated: () => ({ bytes: corpus('consolidated/literal') }),
@@ -175,6 +203,7 @@ const OWNERS: Readonly<Record<string, () => object | Promise<object>>> = {
     ]
     return new UnpaddedTokenBatch({ ids, attentionMask, mask, width: 2 })
   },
+  TableModel: tableModel,
   PriorityTree: () => {
     const tree = new PriorityTree(8)
     tree.update([0, 1, 2, 3], [1, 2, 3, 4])
@@ -215,6 +244,8 @@ const UNREACHED: Readonly<Record<string, string>> = {
   'OnnxPolicy#generate': 'the same',
   'OnnxPolicy#score': 'the same',
   'OnnxWrapper.launch': 'the same',
+  'Sandbox#run': 'bubblewrap is not on every machine',
+  'Sandbox#write': 'the same',
 }
 
 /** A way to spoil an array. `seen` is what a call may then read; refusing it is always right. */
