@@ -7,7 +7,7 @@ use napi::bindgen_prelude::AsyncTask;
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
-use crate::face::{Share, face};
+use crate::face::face;
 use crate::slot::Slot;
 use crate::task::{Work, task};
 use crate::tensor::TensorDict;
