@@ -1,12 +1,12 @@
 /** Buffers over the rows of a public data set. */
 
-import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { FulmarError, nearestName } from '../core/index.js'
 import { cacheRoot } from '../fetch/cache-folder.js'
 import { nameParts } from '../fetch/file-name.js'
 import { ImmutableDatasetWriter, TensorDictReplayBuffer, TensorStorage } from '../replay/index.js'
 import { loadMemmap } from '../tensor/index.js'
+import { removeFolder } from './dataset-folder.js'
 import type { DatasetOptions } from './dataset-options.js'
 
 /** @internal Where the rows of a data set are. */
@@ -63,11 +63,7 @@ export abstract class BaseDatasetExperienceReplay extends TensorDictReplayBuffer
 
   /** Removes the folders of the rows. The buffer keeps what it has read. @throws {FulmarError} `IO` if the system refuses. */
   async delete(): Promise<void> {
-    for (const path of [this.dataPath, this.dataPathRoot]) {
-      await rm(path, { recursive: true, force: true }).catch((cause: unknown) => {
-        throw new FulmarError('IO', `${path} must be removable: it is not`, { cause })
-      })
-    }
+    for (const path of new Set([this.dataPath, this.dataPathRoot])) await removeFolder(path)
   }
 }
 

@@ -14,7 +14,13 @@ import {
 } from './base-dataset-experience-replay.js'
 import { D4RL_FILES, D4RL_SERVER } from './d4rl-files.js'
 import { ensureFolder } from './dataset-folder.js'
-import { checkDatasetOptions, DATASET_KEYS, type DatasetOptions, fetchOptionsOf } from './dataset-options.js'
+import {
+  checkBoolean,
+  checkDatasetOptions,
+  DATASET_KEYS,
+  type DatasetOptions,
+  fetchOptionsOf,
+} from './dataset-options.js'
 
 /** Options of {@link D4RLExperienceReplay.open}. */
 export interface D4RLOptions extends DatasetOptions {
@@ -66,11 +72,13 @@ export class D4RLExperienceReplay extends BaseDatasetExperienceReplay {
    *   or `LIMIT_EXCEEDED` for a file that breaks the format; `ABORTED` if the signal fires.
    */
   static async open(id: string, options: D4RLOptions = {}): Promise<D4RLExperienceReplay> {
+    checkAbsent(options)
     checkKnownKeys('options', options, [...DATASET_KEYS, 'useTruncatedAsDone', 'mirror'])
     checkDatasetOptions(options)
     const file = D4RL_FILES.get(id)
     if (file === undefined) throw unknownId('D4RL', id, D4RLExperienceReplay.availableDatasets)
     const { useTruncatedAsDone = true, splitTrajs = false, mirror = D4RL_SERVER } = options
+    checkBoolean('useTruncatedAsDone', useTruncatedAsDone)
     if (typeof mirror !== 'string')
       throw new FulmarError('MALFORMED', `options.mirror must be a text: got ${describeValue(mirror)}`)
     const place = placeOf('d4rl', id, options)
@@ -78,11 +86,27 @@ export class D4RLExperienceReplay extends BaseDatasetExperienceReplay {
     const convert = async (folder: string): Promise<void> => {
       const url = `${mirror.replace(/\/+$/, '')}/${file}`
       const source = await fetchFile(url, { ...fetchOptionsOf(options), root: join(place.root, '.raw') })
-      await convertNatively(source, folder, JSON.stringify(conversion))
-      await rm(source, { force: true })
+      // A file that cannot be converted is fetched anew the next time.
+      await convertNatively(source, folder, JSON.stringify(conversion)).finally(() =>
+        rm(source, { force: true }),
+      )
     }
     await ensureFolder({ dataPath: place.dataPath, label: `d4rl:${id}`, conversion, convert }, options)
     return new D4RLExperienceReplay(place, options, await metadataIn(place.dataPath))
+  }
+}
+
+/** Options of TorchRL that have no meaning without D4RL's simulators. */
+const ABSENT: Readonly<Record<string, string>> = {
+  fromEnv: 'rows are read from the files of D4RL, without its simulators',
+  terminateOnEnd: "D4RL's simulators alone know which steps it is about; all but the last of a file are kept",
+}
+
+/** Refuses options that only TorchRL has, with the reason. */
+function checkAbsent(options: object): void {
+  for (const [name, reason] of Object.entries(ABSENT)) {
+    if (!Object.hasOwn(options ?? {}, name)) continue
+    throw new FulmarError('UNKNOWN_NAME', `options.${name} must be left out: ${reason}`)
   }
 }
 

@@ -1,8 +1,9 @@
 /** The folder of converted rows of one data set: made once, whole or not at all. */
 
-import { mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { describeValue, FulmarError, messageOf } from '../core/index.js'
+import { aborted } from '../async/index.js'
+import { describeValue, FulmarError, messageOf, readRegular } from '../core/index.js'
 import { withFileLock } from '../fetch/file-lock.js'
 import { writing } from '../telemetry/disk.js'
 import { systemClock } from '../telemetry/index.js'
@@ -10,6 +11,9 @@ import type { DatasetOptions } from './dataset-options.js'
 
 /** Name of the conversion's options in the folder. */
 const CONVERSION = 'conversion.json'
+
+/** Most bytes of a file of JSON in the folder. */
+const JSON_BYTES_MAX = 2 ** 24
 
 /** What a folder is made of. */
 export interface DatasetSource {
@@ -24,31 +28,75 @@ export interface DatasetSource {
 }
 
 /**
- * Makes the folder unless it is there. Several processes may ask for the same one: one converts, the others wait. A process that
- * dies meanwhile leaves a folder of another name, which the next conversion removes.
+ * Makes the folder unless it is there. Several processes may ask for the same one: one converts, the others wait. A conversion that
+ * fails leaves nothing; a process that dies meanwhile leaves a folder of another name, which the next conversion removes.
  * @throws {FulmarError} `UNAVAILABLE` if it is not there and `download` is false; `INCOMPATIBLE` if it was converted with other
- *   options; those of the conversion.
+ *   options, or something else is there; `ABORTED` if the signal fires; those of the conversion.
  */
 export async function ensureFolder(source: DatasetSource, options: DatasetOptions): Promise<void> {
   const { dataPath, label } = source
   const { clock = systemClock, signal, download = true } = options
+  if (signal?.aborted) throw aborted(signal)
   if (download !== 'force' && (await isWhole(dataPath))) return await checkConversion(source)
   if (download === false) {
     const detail = `${label} must be in ${dataPath}, as download is false: it is not there`
     throw new FulmarError('UNAVAILABLE', detail)
   }
   await withFileLock(`${dataPath}.lock`, { clock, signal }, async () => {
-    if (download !== 'force' && (await isWhole(dataPath))) return await checkConversion(source)
-    const staged = `${dataPath}.incomplete`
-    await writing('the folder of a data set', staged, async () => {
-      await rm(staged, { recursive: true, force: true })
-      await mkdir(dirname(staged), { recursive: true })
-      await source.convert(staged)
-      await writeFile(join(staged, CONVERSION), JSON.stringify(source.conversion))
-      await rm(dataPath, { recursive: true, force: true })
-      await rename(staged, dataPath)
-    })
+    const isThere = await isWhole(dataPath)
+    if (isThere && download !== 'force') return await checkConversion(source)
+    if (!isThere) await checkFree(source)
+    await writing('the folder of a data set', dataPath, () => convertBeside(source, signal))
   })
+}
+
+/** Converts to a folder of another name, which gets its own once it is whole. */
+async function convertBeside(source: DatasetSource, signal: AbortSignal | undefined): Promise<void> {
+  const { dataPath, conversion } = source
+  const staged = `${dataPath}.incomplete`
+  await rm(staged, { recursive: true, force: true })
+  await mkdir(dirname(staged), { recursive: true })
+  try {
+    await source.convert(staged)
+    await writeFile(join(staged, CONVERSION), JSON.stringify(conversion))
+    if (signal?.aborted) throw aborted(signal)
+    await moveAside(dataPath)
+    await rename(staged, dataPath)
+  } finally {
+    for (const path of [staged, asideOf(dataPath)]) await rm(path, { recursive: true, force: true })
+  }
+}
+
+/**
+ * Removes a folder of rows, which is never there in part: it loses its name first.
+ * @throws {FulmarError} `IO` if the system refuses.
+ */
+export async function removeFolder(dataPath: string): Promise<void> {
+  await writing('the folder of a data set', dataPath, async () => {
+    await moveAside(dataPath)
+    await rm(asideOf(dataPath), { recursive: true, force: true })
+  })
+}
+
+/** The name that a folder has while it is removed. */
+const asideOf = (dataPath: string): string => `${dataPath}.removed`
+
+async function moveAside(dataPath: string): Promise<void> {
+  await rm(asideOf(dataPath), { recursive: true, force: true })
+  await rename(dataPath, asideOf(dataPath)).catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code !== 'ENOENT') throw cause
+  })
+}
+
+/** Refuses to replace what no conversion made, such as Minari's own files. */
+async function checkFree({ dataPath, label }: DatasetSource): Promise<void> {
+  const isThere = await stat(dataPath).then(
+    () => true,
+    () => false,
+  )
+  if (!isThere) return
+  const detail = `${label} must have ${dataPath} for its rows alone: something else is there (give another root)`
+  throw new FulmarError('INCOMPATIBLE', detail)
 }
 
 /** Returns true for a folder that was renamed to its name. */
@@ -59,25 +107,31 @@ async function isWhole(dataPath: string): Promise<boolean> {
   )
 }
 
-/** Refuses rows that were converted with other options. A folder of TorchRL does not tell. */
+/** Refuses rows that were converted with other options. */
 async function checkConversion({ dataPath, label, conversion }: DatasetSource): Promise<void> {
-  const text = await readFile(join(dataPath, CONVERSION), 'utf8').catch(() => undefined)
-  if (text === undefined) return
-  const found = parsed(text, dataPath)
+  const found = (await objectIn(join(dataPath, CONVERSION))) ?? (await conversionByTorchRL(dataPath))
   for (const [name, value] of Object.entries(conversion)) {
-    if (found[name] === value) continue
+    if (found[name] === undefined || found[name] === value) continue
     const detail = `${label} in ${dataPath} must be converted with ${name} ${value}: it was with ${found[name]} (give another root, or download: 'force')`
     throw new FulmarError('INCOMPATIBLE', detail)
   }
 }
 
-function parsed(text: string, dataPath: string): Readonly<Record<string, unknown>> {
+/** What a folder of TorchRL tells of its options: split trajectories have two dimensions. */
+async function conversionByTorchRL(dataPath: string): Promise<Readonly<Record<string, unknown>>> {
+  const shape = (await objectIn(join(dataPath, 'meta.json')))?.shape
+  return Array.isArray(shape) ? { splitTrajs: shape.length > 1 } : {}
+}
+
+/** Reads an object of JSON, or nothing if the file is not there. @throws {FulmarError} `CORRUPT`, `IO`. */
+async function objectIn(path: string): Promise<Readonly<Record<string, unknown>> | undefined> {
+  const bytes = await readRegular(path, JSON_BYTES_MAX)
+  if (bytes === undefined) return undefined
   try {
-    const value: unknown = JSON.parse(text)
+    const value: unknown = JSON.parse(new TextDecoder().decode(bytes))
     if (typeof value === 'object' && value !== null) return { ...value }
     throw new FulmarError('CORRUPT', `it is ${describeValue(value)}`)
   } catch (cause) {
-    const detail = `${join(dataPath, CONVERSION)} must be an object of JSON: got ${messageOf(cause)}`
-    throw new FulmarError('CORRUPT', detail, { cause })
+    throw new FulmarError('CORRUPT', `${path} must be an object of JSON: got ${messageOf(cause)}`, { cause })
   }
 }

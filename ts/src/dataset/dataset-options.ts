@@ -2,7 +2,7 @@
 
 import { describeValue, FulmarError } from '../core/index.js'
 import type { FetchOptions } from '../fetch/index.js'
-import type { BufferTransform, Sampler, Writer } from '../replay/index.js'
+import { type BufferTransform, Sampler, Writer } from '../replay/index.js'
 import type { TensorDict } from '../tensor/index.js'
 
 /** Options of every data set. */
@@ -58,22 +58,44 @@ export const DATASET_KEYS = [
   'splitTrajs',
 ] as const
 
-/** @throws {FulmarError} `MALFORMED` for a value of another type. */
+/** Checks what would be refused only once the rows are there. @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE`. */
 export function checkDatasetOptions(options: DatasetOptions): void {
-  const { download = true, splitTrajs = false, collateFn } = options
+  const { download = true, splitTrajs = false, collateFn, batchSize = 1, prefetch = 0, seed = 0 } = options
   if (download !== 'force' && typeof download !== 'boolean') {
     const got = describeValue(download)
     throw new FulmarError('MALFORMED', `options.download must be true, false or 'force': got ${got}`)
   }
-  if (typeof splitTrajs !== 'boolean')
-    throw new FulmarError(
-      'MALFORMED',
-      `options.splitTrajs must be a boolean: got ${describeValue(splitTrajs)}`,
-    )
+  checkBoolean('splitTrajs', splitTrajs)
   if (collateFn !== undefined && typeof collateFn !== 'function') {
     const got = describeValue(collateFn)
     throw new FulmarError('MALFORMED', `options.collateFn must be a function: got ${got}`)
   }
+  checkParts(options)
+  checkWhole('batchSize', batchSize, 1)
+  checkWhole('prefetch', prefetch, 0)
+  checkWhole('seed', seed, 0)
+}
+
+function checkParts({ sampler, writer }: DatasetOptions): void {
+  if (sampler !== undefined && !(sampler instanceof Sampler))
+    throw new FulmarError('MALFORMED', `options.sampler must be a Sampler: got ${describeValue(sampler)}`)
+  if (writer !== undefined && !(writer instanceof Writer))
+    throw new FulmarError('MALFORMED', `options.writer must be a Writer: got ${describeValue(writer)}`)
+}
+
+/** @throws {FulmarError} `MALFORMED`. */
+export function checkBoolean(name: string, value: unknown): void {
+  if (typeof value === 'boolean') return
+  throw new FulmarError('MALFORMED', `options.${name} must be a boolean: got ${describeValue(value)}`)
+}
+
+function checkWhole(name: string, value: unknown, least: number): void {
+  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= least) return
+  const got = describeValue(value)
+  throw new FulmarError(
+    'OUT_OF_RANGE',
+    `options.${name} must be a whole number of at least ${least}: got ${got}`,
+  )
 }
 
 /** The part of the options that fetches take. */

@@ -1,6 +1,6 @@
 /** Data sets of Minari. */
 
-import { rm, stat } from 'node:fs/promises'
+import { stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import {
@@ -16,8 +16,14 @@ import { fetchSnapshot, type HubOptions } from '../fetch/index.js'
 import { raw } from '../native/index.js'
 import type { Json } from '../tensor/index.js'
 import { BaseDatasetExperienceReplay, type DatasetPlace, placeOf } from './base-dataset-experience-replay.js'
-import { ensureFolder } from './dataset-folder.js'
-import { checkDatasetOptions, DATASET_KEYS, type DatasetOptions, fetchOptionsOf } from './dataset-options.js'
+import { ensureFolder, removeFolder } from './dataset-folder.js'
+import {
+  checkBoolean,
+  checkDatasetOptions,
+  DATASET_KEYS,
+  type DatasetOptions,
+  fetchOptionsOf,
+} from './dataset-options.js'
 
 /** Options of {@link MinariExperienceReplay.open}. */
 export interface MinariOptions
@@ -36,6 +42,9 @@ export interface MinariOptions
 }
 
 const HUB_OPTIONS = ['revision', 'endpoint', 'token', 'cache', 'offline'] as const
+
+/** Name of the metadata in the folder of the rows. */
+const METADATA = 'env_metadata.json'
 
 /** Most bytes of the metadata of a data set. */
 const METADATA_BYTES_MAX = 2 ** 24
@@ -78,12 +87,16 @@ export class MinariExperienceReplay extends BaseDatasetExperienceReplay {
     checkKnownKeys('options', options, [...DATASET_KEYS, ...HUB_OPTIONS, 'loadFromLocalMinari', 'minariRoot'])
     checkDatasetOptions(options)
     checkId(id)
-    const { splitTrajs = false } = options
+    const { splitTrajs = false, loadFromLocalMinari = false, minariRoot } = options
+    checkBoolean('loadFromLocalMinari', loadFromLocalMinari)
+    if (minariRoot !== undefined && typeof minariRoot !== 'string')
+      throw new FulmarError(
+        'MALFORMED',
+        `options.minariRoot must be a folder: got ${describeValue(minariRoot)}`,
+      )
     const place = placeOf('minari', id, options, splitTrajs ? '_split' : '')
     const convert = async (folder: string): Promise<void> => {
-      const source = options.loadFromLocalMinari
-        ? await localFolder(id, options)
-        : await hubFolder(id, options)
+      const source = loadFromLocalMinari ? await localFolder(id, minariRoot) : await hubFolder(id, options)
       const { convertEpisodes } = raw
       if (convertEpisodes === undefined)
         throw new FulmarError('UNAVAILABLE', 'data sets must be converted natively: got WebAssembly')
@@ -91,13 +104,13 @@ export class MinariExperienceReplay extends BaseDatasetExperienceReplay {
     }
     const conversion = { splitTrajs }
     await ensureFolder({ dataPath: place.dataPath, label: `minari:${id}`, conversion, convert }, options)
-    return new MinariExperienceReplay(place, options, await metadataIn(place.dataPath))
+    return new MinariExperienceReplay(place, options, await metadataIn(place))
   }
 
   /** Removes the folders of the rows, split and not. */
   override async delete(): Promise<void> {
     await super.delete()
-    await rm(`${this.dataPathRoot}_split`, { recursive: true, force: true })
+    await removeFolder(`${this.dataPathRoot}_split`)
   }
 }
 
@@ -108,7 +121,7 @@ function checkId(id: string): void {
   throw new FulmarError('MALFORMED', detail)
 }
 
-async function localFolder(id: string, { minariRoot }: MinariOptions): Promise<string> {
+async function localFolder(id: string, minariRoot: string | undefined): Promise<string> {
   const root = minariRoot ?? (process.env.MINARI_DATASETS_PATH || join(homedir(), '.minari', 'datasets'))
   const folder = join(root, ...id.split('/'), 'data')
   if (
@@ -132,9 +145,12 @@ async function hubFolder(id: string, options: MinariOptions): Promise<string> {
   return join(await fetchSnapshot(`farama-minari/${namespace}`, fetching), folder)
 }
 
-async function metadataIn(dataPath: string): Promise<Readonly<Record<string, Json>>> {
-  const path = join(dataPath, 'env_metadata.json')
-  const bytes = await readRegular(path, METADATA_BYTES_MAX)
+/** Reads the metadata beside the rows; TorchRL keeps those of split trajectories beside the others alone. */
+async function metadataIn({ dataPath, root, id }: DatasetPlace): Promise<Readonly<Record<string, Json>>> {
+  const path = join(dataPath, METADATA)
+  const bytes =
+    (await readRegular(path, METADATA_BYTES_MAX)) ??
+    (await readRegular(join(root, ...id.split('/'), METADATA), METADATA_BYTES_MAX))
   if (bytes === undefined) throw new FulmarError('CORRUPT', `${path} must be there: it is missing`)
   const fields = standardJson(new TextDecoder().decode(bytes), path)
   if (isObject(fields)) return fields

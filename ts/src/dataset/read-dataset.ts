@@ -45,6 +45,7 @@ export function readD4RL(
   checkTypedArray('bytes', bytes, Uint8Array)
   checkKnownKeys('options', options, ['name', 'useTruncatedAsDone', 'splitTrajs'])
   const { name = 'bytes', ...conversion } = options
+  checkText('options.name', name)
   const file = call(() => raw.ColumnsFile.read(bytes, name, JSON.stringify(conversion)))
   return closing(file, () => ({
     steps: dictAround(() => call(() => file.steps())),
@@ -71,13 +72,19 @@ export function readMinari(
 ): { readonly steps: TensorDict; readonly metadata: Readonly<Record<string, Json>> } {
   checkTypedArray('bytes', bytes, Uint8Array)
   checkKnownKeys('options', options, ['name'])
-  if (typeof metadata !== 'string')
-    throw new FulmarError('MALFORMED', `metadata must be a text: got ${describeValue(metadata)}`)
-  const file = call(() => raw.EpisodesFile.read(bytes, options.name ?? 'bytes', metadata))
+  checkText('metadata', metadata)
+  const { name = 'bytes' } = options
+  checkText('options.name', name)
+  const file = call(() => raw.EpisodesFile.read(bytes, name, metadata))
   return closing(file, () => ({
     steps: dictAround(() => call(() => file.steps())),
     metadata: JSON.parse(call(() => file.metadata())) as Readonly<Record<string, Json>>,
   }))
+}
+
+function checkText(what: string, value: unknown): void {
+  if (typeof value === 'string') return
+  throw new FulmarError('MALFORMED', `${what} must be a text: got ${describeValue(value)}`)
 }
 
 function closing<R>(file: RawOwner, body: () => R): R {

@@ -1,0 +1,145 @@
+/** Rows of `tests/golden/dataset`, their comparison with dictionaries, and a server that has the files of D4RL. */
+
+import { createHash } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { expect } from 'vitest'
+import { type Dtype, NonTensorData, NonTensorStack, Tensor, TensorDict } from '../../src/tensor/index.js'
+import { portOf, started } from '../fetch/fake-hub.js'
+import { temporaryFolder } from '../telemetry/folder.js'
+
+/** Only the addon converts. */
+export const isNative = process.env.FULMAR_TEST_BACKEND === 'native'
+
+const GOLDEN = fileURLToPath(new URL('../../../tests/golden/dataset', import.meta.url))
+
+export const golden = (path: string): string => join(GOLDEN, path)
+export const goldenBytes = (path: string): Uint8Array => new Uint8Array(readFileSync(golden(path)))
+
+/** The folder that Minari keeps its data sets in. */
+export const MINARI_ROOT = golden('raw/minari')
+
+/** A row of a golden file. */
+export interface GoldenRow {
+  readonly id: string
+  readonly topic: string
+  readonly dataset_id: string
+  readonly options: Readonly<Record<string, unknown>>
+  readonly source: string
+  readonly case: string
+  readonly must: string
+  readonly files: readonly string[]
+  readonly datasets: Readonly<Record<string, string>>
+  readonly ids: readonly string[]
+  readonly ok?: {
+    readonly len: number
+    readonly data_path: string
+    readonly data_path_root: string
+    readonly all: Wanted
+    readonly metadata: Wanted
+  } & Wanted
+}
+
+/** A value in the notation of golden files. */
+export interface Wanted {
+  readonly [name: string]: unknown
+}
+
+export function rowsOf(file: 'datasets' | 'broken', topic: string): GoldenRow[] {
+  const lines = readFileSync(golden(`${file}.jsonl`), 'utf8')
+    .trim()
+    .split('\n')
+  return lines.map((line) => JSON.parse(line) as GoldenRow).filter((row) => row.topic === topic)
+}
+
+export function rowOf(file: 'datasets' | 'broken', id: string): GoldenRow & { readonly ok: object } {
+  const lines = readFileSync(golden(`${file}.jsonl`), 'utf8')
+    .trim()
+    .split('\n')
+  const row = lines.map((line) => JSON.parse(line) as GoldenRow).find((one) => one.id === id)
+  if (row?.ok === undefined) throw new Error(`no row ${id} that loads`)
+  return row as GoldenRow & { readonly ok: object }
+}
+
+/** Fails unless `dict` has exactly the keys, dtypes, shapes and values of `want`. */
+export function expectRows(dict: TensorDict, want: unknown, at = 'rows'): void {
+  const wanted = keysOf(want)
+  expect(dict.keys().sort(), at).toEqual(Object.keys(wanted).sort())
+  for (const [name, value] of Object.entries(wanted)) {
+    const [found, place] = [dict.get(name), `${at}.${name}`]
+    if (found instanceof TensorDict) expectRows(found, value, place)
+    else if (found instanceof Tensor) expectTensor(found, value as Wanted, place)
+    else if (found instanceof NonTensorData) expect(found.value, place).toEqual(textsOf(value))
+    else if (found instanceof NonTensorStack) expect(found.values, place).toEqual(textsOf(value))
+    else expect.fail(`${place} is ${String(found)}`)
+  }
+}
+
+function keysOf(want: unknown): Wanted {
+  const { k = {} } = want as { readonly k?: Wanted }
+  return k
+}
+
+function expectTensor(found: Tensor, want: Wanted, at: string): void {
+  expect(found.dtype, at).toBe(dtypeOf(String(want.$t)))
+  expect(found.shape, at).toEqual(want.s)
+  if (want.sha256 !== undefined) {
+    const { buffer, byteOffset, byteLength } = found.data
+    const hash = createHash('sha256').update(new Uint8Array(buffer, byteOffset, byteLength))
+    expect(hash.digest('hex'), at).toBe(want.sha256)
+  } else expect(Array.from(found.data, Number), at).toEqual(numbersOf(found.dtype, want.d as unknown[]))
+}
+
+/** The numbers of JSON as the dtype holds them. */
+function numbersOf(dtype: Dtype, numbers: readonly unknown[]): number[] {
+  return numbers.map((number) => (dtype === 'f32' ? Math.fround(Number(number)) : Number(number)))
+}
+
+function dtypeOf(name: string): string {
+  return name === 'bool' ? name : name.replace('uint', 'u').replace('int', 'i').replace('float', 'f')
+}
+
+/** The texts of `$nt` and `$nts`, whose bytes are in hexadecimal; one for all rows stands once. */
+function textsOf(want: unknown): unknown {
+  const { $nts, $nt } = want as { readonly $nts?: readonly unknown[]; readonly $nt?: unknown }
+  return Array.isArray($nts) ? $nts.map(textOf) : textOf($nt)
+}
+
+function textOf(item: unknown): unknown {
+  if (Array.isArray(item)) return item.map(textOf)
+  const { $hex } = item as { readonly $hex?: string }
+  return $hex === undefined ? item : Buffer.from($hex, 'hex').toString()
+}
+
+/** A server on loopback with the files of D4RL, or with other bytes by the end of their path. */
+export async function d4rlServer(others: Readonly<Record<string, Uint8Array>> = {}) {
+  const asked: string[] = []
+  const files = golden('raw/web/rail.eecs.berkeley.edu/datasets/offline_rl')
+  const running = await started(
+    createServer((request, response) => {
+      const { url = '' } = request
+      asked.push(url)
+      const other = Object.entries(others).find(([end]) => url.endsWith(end))?.[1]
+      if (other !== undefined) return void response.end(other)
+      readFile(join(files, decodeURIComponent(url))).then(
+        (bytes) => void response.end(bytes),
+        () => void response.writeHead(404).end(),
+      )
+    }),
+  )
+  return { asked, mirror: `http://127.0.0.1:${portOf(running)}` }
+}
+
+/** Options of a data set in a folder of its own, from a server on loopback. */
+export async function d4rlOptions(others: Readonly<Record<string, Uint8Array>> = {}) {
+  const { asked, mirror } = await d4rlServer(others)
+  return { asked, options: { mirror, root: await temporaryFolder(), retries: 0 } }
+}
+
+/** Options of a data set of Minari's folder. */
+export async function minariOptions() {
+  return { loadFromLocalMinari: true, minariRoot: MINARI_ROOT, root: await temporaryFolder() }
+}
