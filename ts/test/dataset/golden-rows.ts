@@ -115,7 +115,7 @@ function textOf(item: unknown): unknown {
 }
 
 /** A server on loopback with the files of D4RL, or with other bytes by the end of their path. */
-export async function d4rlServer(others: Readonly<Record<string, Uint8Array>> = {}) {
+async function d4rlServer(others: Readonly<Record<string, Uint8Array>> = {}) {
   const asked: string[] = []
   const files = golden('raw/web/rail.eecs.berkeley.edu/datasets/offline_rl')
   const running = await started(
