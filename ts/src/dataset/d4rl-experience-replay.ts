@@ -6,13 +6,13 @@ import { callAsync, checkKnownKeys, describeValue, FulmarError, messageOf } from
 import { fetchFile } from '../fetch/index.js'
 import { raw } from '../native/index.js'
 import { readArchive, TensorDict } from '../tensor/index.js'
+import { D4RL_FILES, D4RL_SERVER } from './d4rl-files.js'
 import {
   BaseDatasetExperienceReplay,
   type DatasetPlace,
   placeOf,
   unknownId,
-} from './base-dataset-experience-replay.js'
-import { D4RL_FILES, D4RL_SERVER } from './d4rl-files.js'
+} from './dataset-experience-replay.js'
 import { ensureFolder } from './dataset-folder.js'
 import {
   checkBoolean,
@@ -25,7 +25,7 @@ import {
 /** Options of {@link D4RLExperienceReplay.open}. */
 export interface D4RLOptions extends DatasetOptions {
   /**
-   * Whether a step that was cut off by a time limit is done.
+   * If true, a step that was cut off by a time limit is done.
    * @default true
    */
   readonly useTruncatedAsDone?: boolean
@@ -51,7 +51,7 @@ export interface D4RLOptions extends DatasetOptions {
  * ```
  */
 export class D4RLExperienceReplay extends BaseDatasetExperienceReplay {
-  /** What the file holds beside rows, such as the policy that acted. Empty if the folder was made by TorchRL. */
+  /** Entries of the file that are no rows, such as the policy that acted. Empty if the folder was made by TorchRL. */
   readonly metadata: TensorDict
 
   private constructor(place: DatasetPlace, options: DatasetOptions, metadata: TensorDict) {

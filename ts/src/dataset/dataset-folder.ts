@@ -15,7 +15,7 @@ const CONVERSION = 'conversion.json'
 /** Most bytes of a file of JSON in the folder. */
 const JSON_BYTES_MAX = 2 ** 24
 
-/** What a folder is made of. */
+/** The parts of a folder. */
 export interface DatasetSource {
   /** Folder of the rows. */
   readonly dataPath: string
@@ -117,7 +117,7 @@ async function checkConversion({ dataPath, label, conversion }: DatasetSource): 
   }
 }
 
-/** What a folder of TorchRL tells of its options: split trajectories have two dimensions. */
+/** The options of a folder of TorchRL, as far as it has them: split trajectories have two dimensions. */
 async function conversionByTorchRL(dataPath: string): Promise<Readonly<Record<string, unknown>>> {
   const shape = (await objectIn(join(dataPath, 'meta.json')))?.shape
   return Array.isArray(shape) ? { splitTrajs: shape.length > 1 } : {}

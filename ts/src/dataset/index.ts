@@ -1,7 +1,7 @@
 /** Public data sets of offline reinforcement learning. */
 
-export { BaseDatasetExperienceReplay } from './base-dataset-experience-replay.js'
 export { D4RLExperienceReplay, type D4RLOptions } from './d4rl-experience-replay.js'
+export { BaseDatasetExperienceReplay } from './dataset-experience-replay.js'
 export type { DatasetOptions } from './dataset-options.js'
 export { type DatasetFactory, datasetSources, loadDataset, registerDataset } from './load-dataset.js'
 export { MinariExperienceReplay, type MinariOptions } from './minari-experience-replay.js'

@@ -1,8 +1,8 @@
 /** Data sets by the name of their source and their id. */
 
 import { checkKnownKeys, describeValue, FulmarError, nearestName } from '../core/index.js'
-import type { BaseDatasetExperienceReplay } from './base-dataset-experience-replay.js'
 import { D4RLExperienceReplay, type D4RLOptions } from './d4rl-experience-replay.js'
+import type { BaseDatasetExperienceReplay } from './dataset-experience-replay.js'
 import { MinariExperienceReplay, type MinariOptions } from './minari-experience-replay.js'
 
 /** Opens the data set `id` of a source. */

@@ -15,7 +15,7 @@ import { nameParts } from '../fetch/file-name.js'
 import { fetchSnapshot, type HubOptions } from '../fetch/index.js'
 import { raw } from '../native/index.js'
 import type { Json } from '../tensor/index.js'
-import { BaseDatasetExperienceReplay, type DatasetPlace, placeOf } from './base-dataset-experience-replay.js'
+import { BaseDatasetExperienceReplay, type DatasetPlace, placeOf } from './dataset-experience-replay.js'
 import { ensureFolder, removeFolder } from './dataset-folder.js'
 import {
   checkBoolean,
@@ -145,7 +145,7 @@ async function hubFolder(id: string, options: MinariOptions): Promise<string> {
   return join(await fetchSnapshot(`farama-minari/${namespace}`, fetching), folder)
 }
 
-/** Reads the metadata beside the rows; TorchRL keeps those of split trajectories beside the others alone. */
+/** Reads the metadata in the folder of the rows; TorchRL keeps those of split trajectories in the folder of the others alone. */
 async function metadataIn({ dataPath, root, id }: DatasetPlace): Promise<Readonly<Record<string, Json>>> {
   const path = join(dataPath, METADATA)
   const bytes =

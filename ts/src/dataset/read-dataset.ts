@@ -9,7 +9,7 @@ import { dictAround } from '../tensor/tensor-dict.js'
 export interface ReadD4RLOptions {
   /** Name of the file in messages. @default 'bytes' */
   readonly name?: string
-  /** Whether a step that was cut off by a time limit is done. @default true */
+  /** If true, a step that was cut off by a time limit is done. @default true */
   readonly useTruncatedAsDone?: boolean
   /** Keeps trajectories side by side, `[n, T_max]`. @default false */
   readonly splitTrajs?: boolean
@@ -17,7 +17,7 @@ export interface ReadD4RLOptions {
 
 /**
  * Reads the bytes of a D4RL file: its transitions, `[N - 1]`, and its metadata. Blocks while it reads.
- * @throws {FulmarError} Those of the conversion, see `D4RLExperienceReplay.open`.
+ * @throws {FulmarError} The errors of the conversion, see `D4RLExperienceReplay.open`.
  *
  * @example
  * ```ts
@@ -55,7 +55,7 @@ export function readD4RL(
 
 /**
  * Reads the bytes of a Minari `main_data.hdf5` and the text of its `metadata.json`. Blocks while it reads.
- * @throws {FulmarError} Those of the conversion, see `MinariExperienceReplay.open`.
+ * @throws {FulmarError} The errors of the conversion, see `MinariExperienceReplay.open`.
  *
  * @example
  * ```ts

@@ -17,7 +17,7 @@ import {
 
 const HOPPER = 'hopper-medium-v2'
 
-/** What a reader has to do with files that it must not read. */
+/** Expected errors of files that must not be read. */
 const REFUSED = /^(?:typed error|refused|LIMIT_EXCEEDED)/
 
 /** Our options of a golden row. */
@@ -173,7 +173,7 @@ describe('D4RLExperienceReplay.open', () => {
     await refuse({ terminateOnEnd: false }, 'UNKNOWN_NAME', /options\.terminateOnEnd .*simulators/)
     await refuse({ useTruncatedAsDone: 1 }, 'MALFORMED', /useTruncatedAsDone/)
     await refuse({ mirror: 7 }, 'MALFORMED', /mirror/)
-    await refuse({ root: '' }, 'MALFORMED', /root/)
+    await refuse({ root: '' }, 'MALFORMED', /root must/)
   })
 
   it('lists the ids', () => {

@@ -102,7 +102,7 @@ function dtypeOf(name: string): string {
   return name === 'bool' ? name : name.replace('uint', 'u').replace('int', 'i').replace('float', 'f')
 }
 
-/** The texts of `$nt` and `$nts`, whose bytes are in hexadecimal; one for all rows stands once. */
+/** The texts of `$nt` and `$nts`, whose bytes are in hexadecimal; one for all rows is there once. */
 function textsOf(want: unknown): unknown {
   const { $nts, $nt } = want as { readonly $nts?: readonly unknown[]; readonly $nt?: unknown }
   return Array.isArray($nts) ? $nts.map(textOf) : textOf($nt)
