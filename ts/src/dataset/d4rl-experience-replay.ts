@@ -4,7 +4,6 @@ import { readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { callAsync, checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
 import { fetchFile } from '../fetch/index.js'
-import { raw } from '../native/index.js'
 import { readArchive, TensorDict } from '../tensor/index.js'
 import { D4RL_FILES, D4RL_SERVER } from './d4rl-files.js'
 import {
@@ -13,7 +12,7 @@ import {
   placeOf,
   unknownId,
 } from './dataset-experience-replay.js'
-import { ensureFolder } from './dataset-folder.js'
+import { converter, ensureFolder } from './dataset-folder.js'
 import {
   checkBoolean,
   checkDatasetOptions,
@@ -25,7 +24,7 @@ import {
 /** Options of {@link D4RLExperienceReplay.open}. */
 export interface D4RLOptions extends DatasetOptions {
   /**
-   * If true, a step that was cut off by a time limit is done.
+   * A step that was cut off by a time limit is done.
    * @default true
    */
   readonly useTruncatedAsDone?: boolean
@@ -51,7 +50,7 @@ export interface D4RLOptions extends DatasetOptions {
  * ```
  */
 export class D4RLExperienceReplay extends BaseDatasetExperienceReplay {
-  /** Entries of the file that are no rows, such as the policy that acted. Empty if the folder was made by TorchRL. */
+  /** The group `metadata` of the file, such as the policy that acted. Empty if the folder was made by TorchRL. */
   readonly metadata: TensorDict
 
   private constructor(place: DatasetPlace, options: DatasetOptions, metadata: TensorDict) {
@@ -67,7 +66,7 @@ export class D4RLExperienceReplay extends BaseDatasetExperienceReplay {
   /**
    * Opens a data set; fetches and converts it unless it is there.
    * @throws {FulmarError} `UNKNOWN_NAME` for an id that is not one of D4RL's, with the nearest one, or an unknown option;
-   *   `UNAVAILABLE` if `download` is false and it is not there; `INCOMPATIBLE` if it is there with other options; those of
+   *   `UNAVAILABLE` if `download` is false and it is not there, and in WebAssembly; `INCOMPATIBLE` if it is there with other options; those of
    *   `fetchFile`; with file and key, `CORRUPT`, `UNKNOWN_NAME`, `SHAPE_MISMATCH`, `INCOMPATIBLE`, `OUT_OF_RANGE`, `EMPTY`
    *   or `LIMIT_EXCEEDED` for a file that breaks the format; `ABORTED` if the signal fires.
    */
@@ -82,12 +81,13 @@ export class D4RLExperienceReplay extends BaseDatasetExperienceReplay {
     if (typeof mirror !== 'string')
       throw new FulmarError('MALFORMED', `options.mirror must be a text: got ${describeValue(mirror)}`)
     const place = placeOf('d4rl', id, options)
+    const convertColumns = converter('convertColumns')
     const conversion = { useTruncatedAsDone, splitTrajs }
     const convert = async (folder: string): Promise<void> => {
       const url = `${mirror.replace(/\/+$/, '')}/${file}`
       const source = await fetchFile(url, { ...fetchOptionsOf(options), root: join(place.root, '.raw') })
       // A file that cannot be converted is fetched anew the next time.
-      await convertNatively(source, folder, JSON.stringify(conversion)).finally(() =>
+      await callAsync(() => convertColumns(source, folder, JSON.stringify(conversion))).finally(() =>
         rm(source, { force: true }),
       )
     }
@@ -108,13 +108,6 @@ function checkAbsent(options: object): void {
     if (!Object.hasOwn(options ?? {}, name)) continue
     throw new FulmarError('UNKNOWN_NAME', `options.${name} must be left out: ${reason}`)
   }
-}
-
-async function convertNatively(source: string, folder: string, options: string): Promise<void> {
-  const { convertColumns } = raw
-  if (convertColumns === undefined)
-    throw new FulmarError('UNAVAILABLE', 'data sets must be converted natively: got WebAssembly')
-  await callAsync(() => convertColumns(source, folder, options))
 }
 
 /** Reads the metadata that the conversion left; none in a folder of TorchRL. */

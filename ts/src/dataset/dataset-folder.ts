@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path'
 import { aborted } from '../async/index.js'
 import { describeValue, FulmarError, messageOf, readRegular } from '../core/index.js'
 import { withFileLock } from '../fetch/file-lock.js'
+import { raw } from '../native/index.js'
 import { writing } from '../telemetry/disk.js'
 import { systemClock } from '../telemetry/index.js'
 import type { DatasetOptions } from './dataset-options.js'
@@ -15,7 +16,7 @@ const CONVERSION = 'conversion.json'
 /** Most bytes of a file of JSON in the folder. */
 const JSON_BYTES_MAX = 2 ** 24
 
-/** The parts of a folder. */
+/** A data set that a folder is made of. */
 export interface DatasetSource {
   /** Folder of the rows. */
   readonly dataPath: string
@@ -48,6 +49,15 @@ export async function ensureFolder(source: DatasetSource, options: DatasetOption
     if (!isThere) await checkFree(source)
     await writing('the folder of a data set', dataPath, () => convertBeside(source, signal))
   })
+}
+
+/** Returns a conversion of the core. @throws {FulmarError} `UNAVAILABLE` in WebAssembly, which has no files. */
+export function converter<Name extends 'convertColumns' | 'convertEpisodes'>(
+  name: Name,
+): NonNullable<(typeof raw)[Name]> {
+  const found = raw[name]
+  if (found) return found
+  throw new FulmarError('UNAVAILABLE', 'the backend must be native to open data sets: got WebAssembly')
 }
 
 /** Converts to a folder of another name, which gets its own once it is whole. */
@@ -117,7 +127,7 @@ async function checkConversion({ dataPath, label, conversion }: DatasetSource): 
   }
 }
 
-/** The options of a folder of TorchRL, as far as it has them: split trajectories have two dimensions. */
+/** The options that a folder of TorchRL shows: split trajectories have two dimensions. */
 async function conversionByTorchRL(dataPath: string): Promise<Readonly<Record<string, unknown>>> {
   const shape = (await objectIn(join(dataPath, 'meta.json')))?.shape
   return Array.isArray(shape) ? { splitTrajs: shape.length > 1 } : {}

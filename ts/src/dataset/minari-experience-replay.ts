@@ -13,10 +13,9 @@ import {
 } from '../core/index.js'
 import { nameParts } from '../fetch/file-name.js'
 import { fetchSnapshot, type HubOptions } from '../fetch/index.js'
-import { raw } from '../native/index.js'
 import type { Json } from '../tensor/index.js'
 import { BaseDatasetExperienceReplay, type DatasetPlace, placeOf } from './dataset-experience-replay.js'
-import { ensureFolder, removeFolder } from './dataset-folder.js'
+import { converter, ensureFolder, removeFolder } from './dataset-folder.js'
 import {
   checkBoolean,
   checkDatasetOptions,
@@ -79,9 +78,10 @@ export class MinariExperienceReplay extends BaseDatasetExperienceReplay {
   /**
    * Opens a data set; fetches and converts it unless it is there.
    * @throws {FulmarError} `MALFORMED` for an id that is not one of Minari; `UNKNOWN_NAME` for an unknown option;
-   *   `UNAVAILABLE` if `download` is false, or Minari's folder lacks it; those of `fetchSnapshot`; with file, episode and key,
-   *   `CORRUPT`, `UNKNOWN_NAME`, `SHAPE_MISMATCH`, `INCOMPATIBLE`, `MALFORMED`, `EMPTY` or `LIMIT_EXCEEDED` for files that
-   *   break the format; `ABORTED` if the signal fires.
+   *   `UNAVAILABLE` if `download` is false and it is not there, Minari's folder lacks it, and in WebAssembly; `INCOMPATIBLE` if
+   *   something else is in its folder; those of `fetchSnapshot`; with file, episode and key, `CORRUPT`, `UNKNOWN_NAME`,
+   *   `SHAPE_MISMATCH`, `INCOMPATIBLE`, `MALFORMED`, `EMPTY` or `LIMIT_EXCEEDED` for files that break the format; `ABORTED` if
+   *   the signal fires.
    */
   static async open(id: string, options: MinariOptions = {}): Promise<MinariExperienceReplay> {
     checkKnownKeys('options', options, [...DATASET_KEYS, ...HUB_OPTIONS, 'loadFromLocalMinari', 'minariRoot'])
@@ -95,11 +95,9 @@ export class MinariExperienceReplay extends BaseDatasetExperienceReplay {
         `options.minariRoot must be a folder: got ${describeValue(minariRoot)}`,
       )
     const place = placeOf('minari', id, options, splitTrajs ? '_split' : '')
+    const convertEpisodes = converter('convertEpisodes')
     const convert = async (folder: string): Promise<void> => {
       const source = loadFromLocalMinari ? await localFolder(id, minariRoot) : await hubFolder(id, options)
-      const { convertEpisodes } = raw
-      if (convertEpisodes === undefined)
-        throw new FulmarError('UNAVAILABLE', 'data sets must be converted natively: got WebAssembly')
       await callAsync(() => convertEpisodes(source, folder, splitTrajs))
     }
     const conversion = { splitTrajs }
@@ -145,7 +143,7 @@ async function hubFolder(id: string, options: MinariOptions): Promise<string> {
   return join(await fetchSnapshot(`farama-minari/${namespace}`, fetching), folder)
 }
 
-/** Reads the metadata in the folder of the rows; TorchRL keeps those of split trajectories in the folder of the others alone. */
+/** Reads the metadata in the folder of the rows. TorchRL keeps that of split trajectories in the folder of the others. */
 async function metadataIn({ dataPath, root, id }: DatasetPlace): Promise<Readonly<Record<string, Json>>> {
   const path = join(dataPath, METADATA)
   const bytes =

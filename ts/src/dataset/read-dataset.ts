@@ -9,7 +9,7 @@ import { dictAround } from '../tensor/tensor-dict.js'
 export interface ReadD4RLOptions {
   /** Name of the file in messages. @default 'bytes' */
   readonly name?: string
-  /** If true, a step that was cut off by a time limit is done. @default true */
+  /** A step that was cut off by a time limit is done. @default true */
   readonly useTruncatedAsDone?: boolean
   /** Keeps trajectories side by side, `[n, T_max]`. @default false */
   readonly splitTrajs?: boolean

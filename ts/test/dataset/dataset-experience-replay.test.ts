@@ -117,8 +117,8 @@ describe('placeOf', () => {
   it('is below the root that is given, else a folder of the source in the cache', () => {
     const place = placeOf('minari', 'a/b-v0', { root: '/rows' }, '_split')
     expect(place).toEqual({ id: 'a/b-v0', root: '/rows', dataPath: join('/rows', 'a', 'b-v0_split') })
-    vi.stubEnv('FULMAR_HOME', '/caches')
-    const home = join('/caches', 'minari')
+    vi.stubEnv('FULMAR_HOME', '/rows/cache')
+    const home = join('/rows/cache', 'minari')
     expect(placeOf('minari', 'b-v0', {})).toEqual({ id: 'b-v0', root: home, dataPath: join(home, 'b-v0') })
   })
 

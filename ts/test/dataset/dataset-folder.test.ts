@@ -2,10 +2,12 @@ import { existsSync } from 'node:fs'
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { ensureFolder, removeFolder } from '../../src/dataset/dataset-folder.js'
+import { converter, ensureFolder, removeFolder } from '../../src/dataset/dataset-folder.js'
+import { loadDataset } from '../../src/dataset/index.js'
 import { DueClock } from '../fetch/due-clock.js'
 import { temporaryFolder } from '../telemetry/folder.js'
 import { failing } from '../torchrl/envs/chats.js'
+import { isNative } from './golden-rows.js'
 
 const LABEL = 'toy:rows-v0'
 
@@ -153,6 +155,15 @@ describe('ensureFolder', () => {
     const { source, root } = await toy()
     await writeFile(join(root, 'some'), 'a file in the way')
     await expect(ensureFolder(source, options)).rejects.toThrow(failing('IO', /some/))
+  })
+})
+
+describe('converter', () => {
+  it('is there natively, and refused in WebAssembly before anything is fetched', async () => {
+    if (isNative) return void expect(converter('convertColumns')).toBeTypeOf('function')
+    expect(() => converter('convertColumns')).toThrow(failing('UNAVAILABLE', /WebAssembly/))
+    for (const name of ['d4rl:hopper-medium-v2', 'minari:cartpole/random-v0'])
+      await expect(loadDataset(name)).rejects.toThrow(failing('UNAVAILABLE', /WebAssembly/))
   })
 })
 
