@@ -42,7 +42,7 @@ const TOPICS = {
     { statistics: 'numbers that were drawn' },
   ],
   HashToInt: [ofHashToInt, 'ops.*.keys ops.*.extend', 'ops.*.ok'],
-  HashToInt_state_dict: [() => stateOfHashes(), '', '', 'error:ok'],
+  HashToInt_state_dict: [stateOfHashes, '', '', 'error:ok'],
   QueryModule: [ofQuery, 'in_keys clone ops.*.input ops.*.extend', 'ops.*.ok', 'ops.*.error:ok'],
   TensorDictMap: [ofMap, ...mapMembers()],
   TensorDictMap_write_fn: [ofMap, ...mapMembers()],
@@ -72,8 +72,15 @@ const TOPICS = {
   ],
   MCTSForest_ctor: [ofDefaults, '', 'ok'],
   score: [ofScore, 'score input', 'ok', 'error:ok'],
-  exp3: [ofExp3, 'gamma input', 'ok'],
-  exp3_bad_gamma: [() => refusedBy(() => new room.EXP3Score({ gamma: 1.5 })), '', '', 'error:ok'],
+  exp3: [
+    ofExp3,
+    'gamma input',
+    'ok',
+    undefined,
+    // The action and the reward of an update lie beside what comes of them.
+    { 'ok.$dict.2.1.*.$dict.0.1': 'an input', 'ok.$dict.2.1.*.$dict.1.1': 'an input' },
+  ],
+  exp3_bad_gamma: [ofBadGamma, '', '', 'error:ok'],
   MCTSScores: [ofScores, '', 'members defaults'],
   muzero_policy: [ofSearch, ...searchMembers()],
   gumbel_muzero_policy: [ofSearch, ...searchMembers()],
@@ -139,8 +146,11 @@ function sameTensor(what, got, want) {
 }
 
 function nearTensor(what, got, want) {
-  const shape = exactly(`${what} shape`, [...got.shape], want.s)
-  return shape ?? far(what, elementsOf(got), numbersIn(want.d), 1e-4, 1e-5)
+  return (
+    exactly(`${what} dtype`, got.dtype, DTYPES[want.$t]) ??
+    exactly(`${what} shape`, [...got.shape], want.s) ??
+    far(what, elementsOf(got), numbersIn(want.d), 1e-4, 1e-5)
+  )
 }
 
 function sameDict(what, got, want) {
@@ -164,6 +174,10 @@ function first(items, check) {
 }
 
 const refusedBy = (run) => (attempt(run).error ? undefined : 'must be refused')
+
+function ofBadGamma({ error }) {
+  return error ? refusedBy(() => new room.EXP3Score({ gamma: 1.5 })) : 'the original fails'
+}
 
 function ofBinary({ num_bits: numBits, convert_to_binary: convertToBinary, input, ok }) {
   const got = attempt(() => new room.BinaryToDecimal({ numBits, convertToBinary }).forward(tensorIn(input)))
@@ -237,7 +251,8 @@ function ofHashToInt({ ops }) {
   )
 }
 
-function stateOfHashes() {
+function stateOfHashes({ error }) {
+  if (error === undefined) return 'the original fails'
   const ids = new room.HashToInt()
   const hashes = Tensor.from(BigInt64Array.of(9n, -4n))
   ids.forward(hashes, { extend: true })
@@ -257,6 +272,7 @@ function ofQuery({ in_keys: keys, ops }) {
     if (ok === undefined) {
       const isMissing = query.inKeys.some((key) => !dict.has(key))
       if (isMissing || got.error) return isMissing && got.error ? undefined : 'any shape must be taken'
+      if (dict.batchSize.length === 1) return 'the original takes rows'
       isDecided = true
       query.hashToInt.loadStateDict(known)
       // The original numbers the hashes of the first dimension before it fails.
@@ -310,7 +326,7 @@ function ofMap({ max_size: maxSize, write_fn: writeFn, ops }) {
   }
   const queryModule = new room.QueryModule({ inKeys: ['k'] })
   const map = new room.TensorDictMap({ queryModule, maxSize, ...(writeFn && { writeFn: sum }) })
-  const known = new Set()
+  const known = { names: new Set(), writes: 0 }
   const decisions = new Set()
   const difference = first(ops, (op) => ofMapOp(op, map, known, decisions))
   return difference ?? (decisions.size > 0 ? decided([...decisions].join('; ')) : undefined)
@@ -319,7 +335,7 @@ function ofMap({ max_size: maxSize, write_fn: writeFn, ops }) {
 function ofMapOp({ op, keys, values, ok, error, truth, distinct }, map, known, decisions) {
   const batch = keys && keysDict(keys)
   const names = keys?.map(String)
-  const has = names?.map((name) => known.has(name))
+  const has = names?.map((name) => known.names.has(name))
   const ours = (rule, is) => {
     if (is) decisions.add(rule)
     return undefined
@@ -330,7 +346,10 @@ function ofMapOp({ op, keys, values, ok, error, truth, distinct }, map, known, d
     case 'set': {
       const got = attempt(() => map.set(batch, valuesDict(values, Array.isArray(keys[0]))))
       if ((got.error !== undefined) !== (error !== undefined)) return got.error?.message ?? 'must be refused'
-      if (!got.error) for (const name of names) known.add(name)
+      if (!got.error) {
+        for (const name of names) known.names.add(name)
+        known.writes += names.length
+      }
       return (ok === undefined || ok === null ? undefined : 'a write returns nothing') ?? afterwards()
     }
     case 'get': {
@@ -344,17 +363,19 @@ function ofMapOp({ op, keys, values, ok, error, truth, distinct }, map, known, d
       const said = error ? undefined : op === 'in' ? [ok] : ok?.d
       if (ok?.$t !== undefined && ok.$t !== 'bool') return 'an answer is a bool'
       if (ok?.s && !isDeepStrictEqual(ok.s, [keys.length])) return 'an answer for each key'
-      // A key that was never set is said to be there once the original's map counts writes.
-      if (said && (said.length !== got.length || said.some((one, at) => got[at] && !one)))
-        return `contains ${said}`
-      return wanted ?? ours(CONTAINS, !isDeepStrictEqual(said, got)) ?? afterwards()
+      // To the original, a key that was never set is there once there were more writes than keys.
+      const claimed = has.map((is) => is || known.names.size < known.writes)
+      const original = said && exactly('what the original says', said, claimed)
+      return wanted ?? original ?? ours(CONTAINS, !isDeepStrictEqual(said, got)) ?? afterwards()
     }
     case 'len':
-      if (!(Number.isInteger(ok) && ok >= known.size))
-        return `the original counts at least ${known.size}: got ${ok}`
-      return exactly('length', map.length, known.size) ?? ours(KEYS, ok !== known.size)
+      return (
+        exactly('what the original counts', ok, known.writes) ??
+        exactly('length', map.length, known.names.size) ??
+        ours(KEYS, ok !== known.names.size)
+      )
     case 'clear': {
-      const before = known.size
+      const before = known.names.size
       const copy = map.stateDict()
       map.clear()
       const emptied = exactly('length', map.length, 0)
@@ -434,6 +455,11 @@ function ofTree(forest, root, { compact, max_depth: maxDepth, ok, error }, label
     first(Object.entries(facts), ([name, want]) =>
       Object.hasOwn(FACTS, name) ? FACTS[name](tree, want, label) : `${name} is not known`,
     ) ??
+    exactly(
+      'paths of steps',
+      along.map(({ path }) => path),
+      [...tree.validPaths()],
+    ) ??
     first(along, ({ path, ok: steps }) =>
       alongPath(tree.rolloutFromPath(path), Object.fromEntries(steps.$dict)),
     )
@@ -469,8 +495,9 @@ const FACTS = {
     return sameDict('steps', steps, ok)
   },
   get_vertex_by_id: (tree, want) =>
-    first(want, (one, at) => {
-      const id = [0, 1, 99][at]
+    exactly('ids', want.length, 3) ??
+    first([0, 1, 99], (id, at) => {
+      const one = want[at]
       const got = attempt(() => tree.getVertexById(id).nodeId)
       return one.error ? (got.error ? undefined : 'must be refused') : exactly('id', got.value, one.ok)
     }),
@@ -490,20 +517,22 @@ const FACTS = {
 }
 
 function ofVertex(vertex, row, path) {
-  const zero = (want, dtype) => exactly('a count', want, { $t: dtype, s: [], d: [0] })
-  const terminal = typeof row.is_terminal === 'boolean' ? row.is_terminal : row.is_terminal.d[0]
+  const tensor = (dtype, shape, elements) => ({ $t: dtype, s: shape, d: elements })
+  const terminal =
+    typeof row.is_terminal === 'boolean' ? vertex.isTerminal : tensor('bool', [], [vertex.isTerminal])
+  const places = vertex.index === undefined ? null : [...vertex.index]
   const action = (what, got, want) =>
     want === null ? exactly(what, got, undefined) : sameTensor(what, got, want)
   return (
     exactly('path', path, row.path) ??
     exactly('id', vertex.nodeId, row.node_id) ??
     exactly('count', vertex.count, 0) ??
-    zero(row.count, 'int32') ??
-    zero(row.wins, 'float32') ??
-    exactly('index', vertex.index ?? null, row.index?.d ?? null) ??
+    exactly('count', tensor('int32', [], [0]), row.count) ??
+    exactly('wins', tensor('float32', [], [0]), row.wins) ??
+    exactly('index', places && tensor('int64', [places.length], places), row.index) ??
     exactly('hash', vertex.hash === undefined ? null : Number(vertex.hash), row.hash) ??
     exactly('children', vertex.numChildren, row.num_children) ??
-    exactly('terminal', vertex.isTerminal, terminal) ??
+    exactly('terminal', terminal, row.is_terminal) ??
     sameDict('data', vertex.nodeData, row.node_data) ??
     (row.rollout ? alongPath(vertex.rollout, row.rollout) : exactly('steps', vertex.rollout, undefined)) ??
     action('first action', vertex.branchingAction, row.branching_action) ??
@@ -587,9 +616,7 @@ function ofScore({ score, input, ok }) {
   if (made === undefined) return `${score} is not known`
   const got = attempt(() => made.forward(dictIn(input)).tensor('score'))
   if (ok === undefined) return got.error ? undefined : 'must be refused'
-  return got.error
-    ? got.error.message
-    : (exactly('dtype', got.value.dtype, DTYPES[ok.$t]) ?? nearTensor('score', got.value, ok))
+  return got.error ? got.error.message : nearTensor('score', got.value, ok)
 }
 
 /** The score of a text such as `UCB(c=0.3)`. */
@@ -609,10 +636,12 @@ function ofExp3({ gamma, input, ok }) {
   const plain = Object.fromEntries(ok.$dict)
   const asTensor = (value) => (value.$dict ? Object.fromEntries(value.$dict) : value)
   return (
+    exactly('results', Object.keys(plain), ['score', 'action_prob', 'updates']) ??
     nearTensor('score', node.tensor('score'), plain.score) ??
     nearTensor('action_prob', node.tensor('action_prob'), plain.action_prob) ??
     first(plain.updates, (update) => {
-      const { action, reward, weights, score: after } = Object.fromEntries(update.$dict)
+      const { action, reward, weights, score: after, ...others } = Object.fromEntries(update.$dict)
+      if (!weights || !after || Object.keys(others).length > 0) return 'weights and scores after an update'
       score.updateWeights(node, action, reward)
       const wrong = nearTensor('weights', node.tensor('weights'), asTensor(weights))
       return wrong ?? nearTensor('score', score.forward(node).tensor('score'), asTensor(after))
@@ -623,16 +652,18 @@ function ofExp3({ gamma, input, ok }) {
 /** Each class computes with the constants and the keys that the row names. */
 function ofScores({ members, defaults }) {
   const keys = {
-    win_count: [1],
-    visits: [2],
-    total_visits: [3],
-    prior_prob: [0.5],
-    sum_squared_rewards: [1],
-    num_actions: [1],
-    weights: [2],
+    win_count: [1, 2],
+    visits: [1000, 900],
+    total_visits: [3000, 3000],
+    prior_prob: [0.5, 0.5],
+    sum_squared_rewards: [1, 2],
+    weights: [2, 1],
   }
   const node = () =>
-    TensorDict.from(Object.fromEntries(Object.entries(keys).map(([name, one]) => [name, Tensor.from(one)])))
+    TensorDict.from({
+      ...Object.fromEntries(Object.entries(keys).map(([name, one]) => [name, Tensor.from(one)])),
+      num_actions: Tensor.from([2], { shape: [] }),
+    })
   const { PUCTScore, UCBScore, UCB1TunedScore, EXP3Score } = room
   const classes = { PUCT: PUCTScore, UCB: UCBScore, UCB1_TUNED: UCB1TunedScore, EXP3: EXP3Score }
   const renamed = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase())
@@ -648,7 +679,7 @@ function ofScores({ members, defaults }) {
       )
       const got = made.forward(node())
       const written = ['score', ...(name === 'EXP3' ? ['action_prob'] : [])]
-      const added = got.keys().filter((key) => !Object.hasOwn(keys, key))
+      const added = got.keys().filter((key) => key !== 'num_actions' && !Object.hasOwn(keys, key))
       return exactly(`${name} writes`, added, written) ?? exactly(name, got.tensor('score').data, want)
     })
   )
@@ -695,7 +726,7 @@ async function ofSearch(row) {
     exactly('summary', Object.keys(row.summary).toSorted(), Object.keys(summary).toSorted()) ??
     first(Object.entries(row.summary), ([name, want]) => nearTensor(name, summary[name], want)) ??
     nearTensor('weights', result.actionWeights, row.action_weights) ??
-    exactly('action', [...result.action], row.action.d) ??
+    exactly('action', { $t: 'int32', s: [tree.batchSize[0]], d: [...result.action] }, row.action) ??
     embedded(row, tree, embeddings)
   )
 }
@@ -713,7 +744,7 @@ function embedded({ model, root_state: roots }, tree, want) {
     }
     return known
   })
-  return exactly('embeddings', [want.s, want.d], [[numTrees, numNodes], states])
+  return exactly('embeddings', want, { $t: 'int32', s: [numTrees, numNodes], d: states })
 }
 
 /** The visits that a bandit of equal values gives each action, which are those that halving considers. */
