@@ -3,24 +3,32 @@
  * own, from `dist/`: a crash is a failed test.
  */
 
-import { execFile } from 'node:child_process'
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
-import { promisify } from 'node:util'
-import { describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, it } from 'vitest'
 
 const path = (name: string) => fileURLToPath(new URL(name, import.meta.url))
+const folder = mkdtempSync(join(tmpdir(), 'fulmar-announced-'))
+afterAll(() => rmSync(folder, { recursive: true }))
 
 /** Returns the output of a process; after a crash, the last calls that it announced. */
 async function outputOf(...args: string[]): Promise<string> {
-  try {
-    const { stdout } = await promisify(execFile)(process.execPath, args, { maxBuffer: 64 << 20 })
-    return stdout
-  } catch (error) {
-    const { stderr = '', code, signal } = error as { stderr?: string; code?: number; signal?: string }
-    throw new Error(
-      `ended with ${signal ?? code} after: ${stderr.trimEnd().split('\n').slice(-40).join('\n')}`,
-    )
-  }
+  // A file takes all that a process announces; a pipe refuses more while this thread is busy.
+  const announced = join(folder, 'announced')
+  const file = openSync(announced, 'w')
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', file] })
+  closeSync(file)
+  assert(child.stdout)
+  const [output, [code, signal]] = await Promise.all([text(child.stdout), once(child, 'close')])
+  if (code === 0) return output
+  const last = readFileSync(announced, 'utf8').trimEnd().split('\n').slice(-40).join('\n')
+  throw new Error(`ended with ${signal ?? code} after: ${last}`)
 }
 
 // The package finds the addon by itself; what WebAssembly is given is copied into its own memory.
