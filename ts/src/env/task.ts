@@ -54,9 +54,13 @@ export interface RewardFn<Sample> {
   readonly weight?: number
   /**
    * Returns a finite number, or the reason for no score. If it throws, the rollout is unscored and the run
-   * continues.
+   * continues. A property and no method, so that the compiler refuses a reward of other samples.
    */
-  score(rollout: RolloutView, sample: Sample, context: RewardContext): RewardScore | Promise<RewardScore>
+  readonly score: (
+    rollout: RolloutView,
+    sample: Sample,
+    context: RewardContext,
+  ) => RewardScore | Promise<RewardScore>
 }
 
 /** Result of a reward function. */

@@ -6,6 +6,14 @@ import type { RewardFn, RolloutView, Task } from '../env/index.js'
 import { type Tool, type ToolCallParser, ToolRunner, toolInstructions, withTools } from '../tools/index.js'
 import { questionEnv, rowDatasets } from './question-task.js'
 
+/**
+ * A reward that {@link defineTask} takes for its rows: one of these rows, or one of any object. Rows typed by an interface have no
+ * index signature, so the compiler does not see that such a reward can read them.
+ */
+export type RewardOf<Row> =
+  | RewardFn<Row>
+  | (Row extends object ? RewardFn<Readonly<Record<string, unknown>>> : never)
+
 /** Options of {@link defineTask}. */
 export interface DefineTaskOptions<Row> {
   /** Rows to train on, at least one; in a new order each pass. */
@@ -18,7 +26,7 @@ export interface DefineTaskOptions<Row> {
   /** Returns the prompt of a row: the text of a user's message, or the first messages of the conversation. */
   readonly prompt: (row: NoInfer<Row>) => string | readonly Message[]
   /** Rewards of an answer, combined as their weighted mean. At least one; see `reward`. */
-  readonly rewards: readonly RewardFn<NoInfer<Row>>[]
+  readonly rewards: readonly RewardOf<NoInfer<Row>>[]
   /**
    * The name of the task, in metrics and logs.
    * @default 'task'
@@ -100,7 +108,7 @@ export function defineTask<Row>(options: DefineTaskOptions<Row>): Task<Row> {
       const inTemplate = instructions === undefined
       return runner ? withTools({ env, runner, inTemplate, ...(parser && { parser }) }) : env
     },
-    rewardFns: rewards,
+    rewardFns: rewards as readonly RewardFn<Row>[],
     isSolved: options.isSolved ?? (({ reward: scored }) => (scored ?? 0) >= 1),
     ...(answer && {
       workedExample: (row: Row) => [...promptOf(row), ...messagesOf('answer', answer(row), 'assistant')],

@@ -9,7 +9,7 @@ export {
   sortedNames,
 } from './alphabet-sort.js'
 export { type CountdownSample, type CountdownTaskOptions, countdown } from './countdown.js'
-export { type DefineTaskOptions, defineTask } from './define-task.js'
+export { type DefineTaskOptions, defineTask, type RewardOf } from './define-task.js'
 export { type GSM8KTask, type GSM8KTaskOptions, gsm8k } from './gsm8k.js'
 export { type MathTaskOptions, math } from './math.js'
 export type { RowTaskOptions } from './question-task.js'

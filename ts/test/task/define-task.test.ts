@@ -47,6 +47,23 @@ describe('defineTask', () => {
     expectTypeOf(task.makeDataset('train').next()).toEqualTypeOf<{ country: string; capital: string }>()
   })
 
+  it('takes rows that an interface types, with rewards of any row', () => {
+    interface Question {
+      readonly question: string
+      readonly answer: string
+    }
+    const questions: Question[] = [{ question: '1 + 1?', answer: '2' }]
+    const right = reward('right', ({ text, sample }) => text === sample.answer)
+    const task = defineTask({
+      rows: questions,
+      prompt: ({ question }) => question,
+      rewards: [right, reward('long', ({ text, sample }) => text.length > String(sample.question).length)],
+    })
+    expectTypeOf(task.makeDataset('train').next()).toEqualTypeOf<Question>()
+    // @ts-expect-error a text has no keys that a reward of any row reads
+    expectTypeOf(() => defineTask({ rows: ['a'], prompt: String, rewards: [right] })).toBeFunction()
+  })
+
   it('takes messages as openai types them, and rewards of its rows alone', () => {
     interface UserMessage {
       role: 'user'
