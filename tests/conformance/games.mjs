@@ -1,6 +1,7 @@
-/** Three small games: their best moves by exhaustive search, and the move of a search over arrays. */
+/** Three small games: their best moves by exhaustive search, by a search over arrays, and by a search that grows a forest. */
 
-import { search } from 'fulmar/tree'
+import { Rng, Tensor, TensorDict } from 'fulmar'
+import { MCTSForest, search, UCBScore } from 'fulmar/tree'
 
 /**
  * A position has the cells and the player to move. `moves` lists what is allowed, `play` makes a move, `result` is -1 if the player to move has
@@ -127,3 +128,63 @@ export async function searched({ rules, position }, numSimulations) {
   })
   return { move: action[0], value: summary.value.item() }
 }
+
+/** The move by a Monte-Carlo tree search: a forest has the edges, and each edge's visits and returns lie in lists by its row. */
+export function grown({ rules, position }, numSimulations) {
+  const rng = Rng.fromSeed(1)
+  const forest = new MCTSForest({ maxSize: 2 * numSimulations })
+  const [moves, visits, returns] = [[], [], []]
+  for (let simulation = 0; simulation < numSimulations; simulation++) {
+    const path = []
+    let now = position
+    let isNew = false
+    while (!isNew && rules.result(now) === undefined) {
+      const { index } = forest.node(stateOf(now))
+      const tried = index.map((row) => moves[row])
+      const open = rules.moves(now).filter((move) => !tried.includes(move))
+      isNew = open.length > 0
+      const row = isNew ? add(now, open[rng.below(open.length)]) : index[bestOf(index)]
+      path.push(row)
+      now = rules.play(now, moves[row])
+    }
+    let value = playedOut(now)
+    for (const row of path.reverse()) {
+      value = -value
+      visits[row] += 1
+      returns[row] += value
+    }
+  }
+  const { index } = forest.node(stateOf(position))
+  return moves[index.reduce((best, row) => (visits[row] > visits[best] ? row : best))]
+
+  function add(now, move) {
+    const next = stateOf(rules.play(now, move)).tensor('observation')
+    const step = stateOf(now).set('action', Tensor.from([move], { shape: [] }))
+    const row = forest.add(step.set(['next', 'observation'], next))
+    ;[moves[row], visits[row], returns[row]] = [move, 0, 0]
+    return row
+  }
+
+  /** The place of the edge with the highest score. */
+  function bestOf(rows) {
+    const counts = rows.map((row) => visits[row])
+    const node = TensorDict.from({
+      win_count: Tensor.from(rows.map((row) => returns[row])),
+      visits: Tensor.from(counts),
+      total_visits: Tensor.from([counts.reduce((sum, count) => sum + count)], { shape: [] }),
+    })
+    const { data } = SCORE.forward(node).tensor('score')
+    return data.indexOf(Math.max(...data))
+  }
+
+  /** The value for the player to move after random moves of both. */
+  function playedOut(from) {
+    const result = rules.result(from)
+    if (result !== undefined) return result
+    const open = rules.moves(from)
+    return -playedOut(rules.play(from, open[rng.below(open.length)]))
+  }
+}
+
+const SCORE = new UCBScore({ c: Math.SQRT2, ucb1: true })
+const stateOf = ({ cells, player }) => TensorDict.from({ observation: Tensor.from([...cells, player]) })
