@@ -28,7 +28,7 @@ const named = (move: number) => `${(move % HEAP_MAX) + 1} from heap ${Math.floor
 const isOver = (heaps: Heaps) => heaps.every((stones) => stones === 0)
 const stateOf = (heaps: Heaps) => TensorDict.from({ observation: Tensor.from(heaps) })
 
-/** The edges of the tree; their visits and returns lie in lists, by the row of the edge. */
+/** The edges of the tree; their visits and returns are in lists, by the row of the edge. */
 const forest = new MCTSForest({ maxSize: numSimulations })
 const edges: { readonly move: number; visits: number; returns: number }[] = []
 const score = new UCBScore({ c: Math.SQRT2, ucb1: true })

@@ -129,7 +129,7 @@ export async function searched({ rules, position }, numSimulations) {
   return { move: action[0], value: summary.value.item() }
 }
 
-/** The move by a Monte-Carlo tree search: a forest has the edges, and each edge's visits and returns lie in lists by its row. */
+/** The move by a Monte-Carlo tree search: a forest has the edges, and lists by row have their visits and returns. */
 export function grown({ rules, position }, numSimulations) {
   const rng = Rng.fromSeed(1)
   const forest = new MCTSForest({ maxSize: 2 * numSimulations })

@@ -77,7 +77,7 @@ const TOPICS = {
     'gamma input',
     'ok',
     undefined,
-    // The action and the reward of an update lie beside what comes of them.
+    // The action and the reward of an update are in the same list as its results.
     { 'ok.$dict.2.1.*.$dict.0.1': 'an input', 'ok.$dict.2.1.*.$dict.1.1': 'an input' },
   ],
   exp3_bad_gamma: [ofBadGamma, '', '', 'error:ok'],
