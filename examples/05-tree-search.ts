@@ -2,7 +2,7 @@
  * A Monte-Carlo tree search over nim, from its parts: an `MCTSForest` keeps the moves that were tried, a `UCBScore` chooses which to try
  * again, and the visits of the first moves are the answer. Then `search`, which is the same in one call, over the same game.
  *
- * Players take any number of stones from one heap in turn; the player who takes the last stone wins.
+ * Players take any number of stones from one heap in turn; taking the last stone wins.
  *
  * Run it with `npm run build && node build/examples/05-tree-search.js`.
  */
