@@ -1,9 +1,16 @@
 /**
- * Faults for `npm run cuda -- planted`: each is one edit of a kernel, which a check of `fulmar-device` must find on the emulated GPU.
- * `from` is in `file` once.
+ * Faults for `npm run cuda -- planted`: each is one edit of `folder`/`file`, where `from` is once. One of a kernel must be found by the
+ * check of `fulmar-device` that has the kernel's name, on the emulated GPU; one of the emulator, by the emulator's own test.
  */
 
-const of = (check) => (name, from, to) => ({ name, file: `${check}.cu`, from, to, check })
+export const KERNELS = 'crates/fulmar-cuda/kernels'
+export const EMULATOR = 'crates/fulmar-cuda/emulated'
+
+const of =
+  (check, folder = KERNELS) =>
+  (name, from, to) => ({ name, folder, file: `${check}.cu`, from, to, check })
+const tiles = of('tiles', EMULATOR)
+const emulator = (name, from, to) => ({ ...tiles(name, from, to), file: 'tensor.h' })
 const [cast, log, norm, product, rows, swiglu] = [
   'cast',
   'log_prob',
@@ -11,7 +18,7 @@ const [cast, log, norm, product, rows, swiglu] = [
   'product_f32',
   'rows',
   'swiglu',
-].map(of)
+].map((check) => of(check))
 
 export const FAULTS = [
   log(
@@ -238,4 +245,77 @@ export const FAULTS = [
     'at < len; at += (uint64_t)gridDim.x * THREADS) x[at] *= by;',
     'at < len; at += THREADS) x[at] *= by;',
   ),
+  tiles(
+    'a copy is read before its wait',
+    '        copies_wait<STAGES - 2>();\n        __syncthreads();',
+    '        __syncthreads();',
+  ),
+  tiles('a wait leaves one group too many', 'copies_wait<STAGES - 2>();', 'copies_wait<STAGES - 1>();'),
+  tiles(
+    'copies of others are read without a barrier',
+    '        __syncthreads(); // all have',
+    '        // all have',
+  ),
+  tiles(
+    'a stage is overwritten while others read it',
+    '        begin(turn + STAGES - 1);\n        const float* read',
+    '        begin(turn + STAGES);\n        const float* read',
+  ),
+  tiles(
+    'a turn without copies has no group',
+    'if (turn < turns) copy_async<16>(place, from + first, first < count);\n        copies_commit();',
+    'if (turn < turns) copy_async<16>(place, from + first, first < count), copies_commit();',
+  ),
+  tiles('what is past the end is copied', 'from + first, first < count)', 'from + first, true)'),
+  tiles(
+    'two words of the left matrix are swapped',
+    'pair_at(upper, pair), pair_at(lower, pair), pair_at(upper, pair + 8)',
+    'pair_at(upper, pair), pair_at(upper, pair + 8), pair_at(lower, pair)',
+  ),
+  tiles(
+    'two words of the right matrix are swapped',
+    'pair_at(column, pair), pair_at(column, pair + 8)};',
+    'pair_at(column, pair + 8), pair_at(column, pair)};',
+  ),
+  tiles(
+    'two results of a lane are swapped',
+    'd_rc + group * 8 + pair + 1, d_rc + (group + 8) * 8 + pair,',
+    'd_rc + (group + 8) * 8 + pair, d_rc + group * 8 + pair + 1,',
+  ),
+  tiles(
+    'a warp does not wait before it loads matrices',
+    '    __syncwarp();\n    uint32_t words[COUNT];',
+    '    uint32_t words[COUNT];',
+  ),
+  tiles(
+    'a matrix is loaded from the rows of another',
+    'threadIdx.x % (8 * COUNT) * STRIDE',
+    '(threadIdx.x + 8) % (8 * COUNT) * STRIDE',
+  ),
+  emulator('rows of the left matrix have other lanes', 'row % 8 * 4 + k % 8 / 2', 'row / 2 * 4 + k % 8 / 2'),
+  emulator('words of the left matrix are swapped', 'row / 8 + k / 8 * 2', 'row / 8 * 2 + k / 8'),
+  emulator('words of the right matrix are swapped', '4 + k / 8}', '5 - k / 8}'),
+  emulator(
+    'an element of a word of the left matrix is its neighbour',
+    'half_of(fragments[left_lane][left_word], k % 2)',
+    'half_of(fragments[left_lane][left_word], 1 - k % 2)',
+  ),
+  emulator('a product forgets what it adds to', 'd[i] = (float)(d[i] + sum);', 'd[i] = (float)sum;'),
+  emulator('results have other rows', 'fiber->lane / 4 + i / 2 * 8', 'fiber->lane / 4 + i % 2 * 8'),
+  emulator(
+    'matrices are loaded transposed where they must not be',
+    'r = IS_TRANSPOSED ? pair + i : own, c = IS_TRANSPOSED ? own : pair + i',
+    'r = pair + i, c = own',
+  ),
+  emulator(
+    'a copy is there at once',
+    'std::memset(to, 0xff, SIZE);\n',
+    'std::memcpy(to, copy.bytes, SIZE);\n',
+  ),
+  emulator(
+    'a wait ends all groups',
+    'copy.group + LEFT < fiber->num_groups',
+    'copy.group < fiber->num_groups',
+  ),
+  emulator('zeros are not written', 'std::memset(copy.to, 0, copy.size);', ''),
 ]

@@ -4,18 +4,17 @@
  */
 
 import { createHash } from 'node:crypto'
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
-import { basename, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { FAULTS } from './cuda-faults.mjs'
+import { EMULATOR, FAULTS, KERNELS } from './cuda-faults.mjs'
 import { asProgram, isAllRequired, Refusal, root, run } from './steps.mjs'
 
-const KERNELS = 'crates/fulmar-cuda/kernels'
-const EMULATOR = 'crates/fulmar-cuda/emulated'
 const MADE = join(root, 'target/emulated')
 const PROGRAM = join(root, 'target/debug/fulmar-device')
+const DRIVER = ['blocks.cpp', 'memory.cpp', 'driver.cpp']
 const COMPILER = process.env.CXX ?? 'g++'
 
 /** As kernels are compiled for the processor: no contraction, and a trap where the address of a vector is not aligned. */
@@ -115,7 +114,7 @@ async function emulated() {
   await mustRun('cargo', BUILD)
   const check = (env) => run(PROGRAM, ['check'], { env: { ...env, LD_LIBRARY_PATH: library } })
   const runs = [
-    async () => run(await buildTest(), []),
+    async () => run(await buildTest(MADE), []),
     ...ORDERS.map((order) => () => check({ FULMAR_EMULATED_ORDER: order })),
     () => check({ FULMAR_EMULATED_CAPABILITY: '80' }),
   ]
@@ -128,7 +127,9 @@ async function emulated() {
 async function planted({ share = 1, seed = 0 } = {}) {
   await buildLibrary(MADE)
   await mustRun('cargo', BUILD)
-  const chosen = FAULTS.filter((_, index) => index % share === seed % share)
+  const chosen = FAULTS.filter(
+    (_, index) => index % share === seed % share,
+  )
   const results = await inLanes(chosen.map((fault) => () => isFound(fault)))
   const missed = chosen.filter((_, index) => !results[index])
   const lines = missed.map(({ name, file }) => `FAILED: no check finds the fault in ${file}: ${name}\n`)
@@ -136,13 +137,23 @@ async function planted({ share = 1, seed = 0 } = {}) {
   return { code: missed.length > 0 ? 1 : 0, output }
 }
 
-async function isFound({ name, file, from, to, check: only }) {
-  const text = readFileSync(join(root, KERNELS, file), 'utf8')
-  const changed = text.replace(from, () => to)
+async function isFound({ name, folder: of, file, from, to, check }) {
+  const text = readFileSync(join(root, of, file), 'utf8')
   if (text.split(from).length !== 2) throw new Refusal(`the fault "${name}" must change one place of ${file}`)
   const folder = join(MADE, `planted-${hash(name)}`)
   mkdirSync(folder, { recursive: true })
-  const library = await buildLibrary(folder, { file, text: changed })
+  // Of a header, the file of the check alone gets the fault: the others take no part in it.
+  const planted = { file, text: text.replace(from, () => to), source: `${check}.cu` }
+  return of === KERNELS ? isFoundByChecks(name, folder, planted, check) : isFoundByTest(folder, planted)
+}
+
+async function isFoundByTest(folder, planted) {
+  const { code } = await run('timeout', [String(FAULT_SECONDS_MAX), await buildTest(folder, planted)])
+  return code !== 0
+}
+
+async function isFoundByChecks(name, folder, planted, only) {
+  const library = await buildLibrary(folder, planted)
   for (const order of ['forward', 'greedy', 'greedy-back', 'backward', 'random']) {
     const env = { FULMAR_EMULATED_ORDER: order, FULMAR_EMULATED_OPEN: '1', LD_LIBRARY_PATH: library }
     const args = [String(FAULT_SECONDS_MAX), PROGRAM, 'check', '--only', only]
@@ -158,7 +169,7 @@ async function isFound({ name, file, from, to, check: only }) {
 async function buildLibrary(folder, planted) {
   const kernels = readdirSync(join(root, KERNELS)).filter((file) => file.endsWith('.cu'))
   const sources = [
-    ...['blocks.cpp', 'memory.cpp', 'driver.cpp'].map((file) => join(EMULATOR, file)),
+    ...DRIVER.map((file) => join(EMULATOR, file)),
     ...kernels.map((file) => join(KERNELS, file)),
   ]
   const objects = await inLanes(sources.map((source) => () => compile(source, planted)))
@@ -166,10 +177,11 @@ async function buildLibrary(folder, planted) {
   return folder
 }
 
-async function buildTest() {
-  const names = ['blocks.cpp', 'memory.cpp', 'driver.cpp', 'faults.cu', 'test.cpp']
-  const objects = await inLanes(names.map((name) => () => compile(join(EMULATOR, name))))
-  const program = join(MADE, 'test')
+/** Builds the test of the emulated driver into `folder` and returns its path. */
+async function buildTest(folder, planted) {
+  const names = [...DRIVER, 'faults.cu', 'tiles.cu', 'tiles_test.cpp', 'test.cpp']
+  const objects = await inLanes(names.map((name) => () => compile(join(EMULATOR, name), planted)))
+  const program = join(folder, 'test')
   await mustRun(COMPILER, ['-pthread', '-o', program, ...objects])
   return program
 }
@@ -177,13 +189,11 @@ async function buildTest() {
 /** Compiles one file, unless its object is there; returns the object's path. */
 async function compile(source, planted) {
   mkdirSync(MADE, { recursive: true })
-  const isChanged = planted !== undefined && basename(source) === planted.file
-  const isHeaderChanged = planted?.file.endsWith('.cuh') && source.endsWith('.cu')
-  const text = isChanged ? planted.text : readFileSync(join(root, source), 'utf8')
-  const key = hash(COMPILER, ...FLAGS, text, headers(), isHeaderChanged ? planted.text : '')
+  const isPlanted = basename(source) === planted?.file || basename(source) === planted?.source
+  const text = readFileSync(join(root, source), 'utf8')
+  const key = hash(COMPILER, ...FLAGS, text, headers(), isPlanted ? planted.text : '')
   const object = join(MADE, `${basename(source)}-${key}.o`)
   if (existsSync(object)) return object
-  const isPlanted = isChanged || isHeaderChanged
   // A fault may leave something unused.
   const flags = isPlanted ? [...FLAGS, '-w'] : FLAGS
   const from = isPlanted ? plantedSource(source, key, planted) : source
@@ -191,19 +201,15 @@ async function compile(source, planted) {
   return object
 }
 
-/** Copies the kernels with the planted file in its place; returns the path of the copy of `source`. */
+/** Copies the kernels and the emulator with the planted file in its place; returns the path of the copy of `source`. */
 function plantedSource(source, key, planted) {
-  const folder = join(MADE, `source-${key}/kernels`)
-  mkdirSync(folder, { recursive: true })
-  for (const file of readdirSync(join(root, KERNELS))) {
-    const text = readFileSync(join(root, KERNELS, file), 'utf8')
-    const emulator = join(root, EMULATOR, 'threads.h')
-    writeFileSync(
-      join(folder, file),
-      (file === planted.file ? planted.text : text).replace('../emulated/threads.h', emulator),
-    )
+  const copy = join(MADE, `source-${key}`)
+  for (const folder of [KERNELS, EMULATOR]) {
+    cpSync(join(root, folder), join(copy, basename(folder)), { recursive: true })
+    const file = join(copy, basename(folder), planted.file)
+    if (existsSync(file)) writeFileSync(file, planted.text)
   }
-  return join(folder, basename(source))
+  return join(copy, basename(dirname(source)), basename(source))
 }
 
 function headers() {

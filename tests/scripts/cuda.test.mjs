@@ -7,8 +7,8 @@ import { FAULTS } from '../../scripts/cuda-faults.mjs'
 import { root } from '../../scripts/steps.mjs'
 
 test('each fault changes one place of its kernel, and has a name of its own', () => {
-  for (const { name, file, from, to } of FAULTS) {
-    const parts = readFileSync(`${root}crates/fulmar-cuda/kernels/${file}`, 'utf8').split(from)
+  for (const { name, folder, file, from, to } of FAULTS) {
+    const parts = readFileSync(`${root}${folder}/${file}`, 'utf8').split(from)
     assert.equal(parts.length, 2, `${file}: ${name}`)
     assert.notEqual(from, to, name)
   }

@@ -80,6 +80,7 @@ void wait(Barrier& barrier, int line) {
 static void enter() {
     (*body)();
     Fiber* fiber = current;
+    if (!fiber->copies.empty()) fail("ends while %zu of its copies are under way", fiber->copies.size());
     fiber->is_done = true;
     fiber->warp->num_running--;
     // The shared memory of a block that has ended is no more.

@@ -1,58 +1,13 @@
 // The test of the emulated driver: each fault of faults.cu is reported, each limit is kept, each option does what it says.
 // Every case runs in a process of its own, as most of them end it.
+#include "test.h"
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <string>
-#include <vector>
-
-extern "C" {
-using Address = unsigned long long;
-int cuDeviceGetAttribute(int* value, int attribute, int device);
-int cuModuleGetFunction(void** function, void* module, const char* name);
-int cuFuncSetAttribute(void* function, int attribute, int value);
-int cuStreamCreate(void** stream, unsigned flags);
-int cuStreamSynchronize(void* stream);
-int cuMemAllocAsync(Address* address, size_t bytes, void* stream);
-int cuMemFreeAsync(Address address, void* stream);
-int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* stream);
-int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream);
-int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                   unsigned shared, void* stream, void** arguments, void** extra);
-int cuStreamBeginCapture_v2(void* stream, int mode);
-int cuStreamEndCapture(void* stream, void** graph);
-int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long flags);
-int cuGraphLaunch(void* executable, void* stream);
-}
 
 namespace {
-constexpr int SHARED_BYTES_ATTRIBUTE = 8, COUNT = 64;
-
-void* function(const char* name) {
-    void* found = nullptr;
-    return cuModuleGetFunction(&found, nullptr, name) == 0 ? found : nullptr;
-}
-Address allocate(int count, void* stream = nullptr) {
-    Address address = 0;
-    return cuMemAllocAsync(&address, count * sizeof(float), stream) == 0 ? address : 0;
-}
-int launch(const char* name, Address x, unsigned shared = 256, unsigned blocks = 1, unsigned threads = COUNT,
-           void* stream = nullptr, float by = 1.0f) {
-    void* arguments[] = {&x, &by};
-    return cuLaunchKernel(function(name), blocks, 1, 1, threads, 1, 1, shared, stream, arguments, nullptr);
-}
-std::vector<float> read(Address from, int count) {
-    std::vector<float> values(count);
-    return cuMemcpyDtoHAsync_v2(values.data(), from, count * sizeof(float), nullptr) == 0 ? values : std::vector<float>();
-}
-// Exit status of a case: 0 if what it promises holds.
-int holds(bool is_true) { return is_true ? 0 : 1; }
-
 std::vector<float> result(const char* name, const char* order, unsigned blocks = 1) {
     setenv("FULMAR_EMULATED_ORDER", order, 1);
     const Address x = allocate(COUNT * (int)blocks);
@@ -79,13 +34,6 @@ int add_in_a_graph() {
     for (int i = 0; i < 3; i++) cuGraphLaunch(executable, stream);
     return holds(refuses && has_not_run && read(x, COUNT)[63] == 9.0f);
 }
-
-// A case: its name, the text that it must write (or nothing), and the signal or else status 0 or 86 with which it ends.
-struct Case {
-    const char *name, *text;
-    std::function<int()> run;
-    int signal_number = 0;
-};
 
 const std::vector<Case> CASES = {
     {"a sound kernel adds", "",
@@ -202,7 +150,9 @@ bool passes(const Case& of) {
 
 int main() {
     size_t passed = 0;
-    for (const Case& of : CASES) passed += passes(of);
-    printf("%zu passed, %zu failed\n", passed, CASES.size() - passed);
-    return passed == CASES.size() ? 0 : 1;
+    for (const auto* cases : {&CASES, &TILE_CASES})
+        for (const Case& of : *cases) passed += passes(of);
+    const size_t count = CASES.size() + TILE_CASES.size();
+    printf("%zu passed, %zu failed\n", passed, count - passed);
+    return passed == count ? 0 : 1;
 }

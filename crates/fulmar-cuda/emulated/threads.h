@@ -46,6 +46,8 @@ struct Warp {
     Barrier barrier{"warp"};
     uint32_t num_running = 0;
     uint64_t slots[2][32];
+    uint32_t fragments[2][32][6]; // of a tensor-core product: four words of the left matrix, two of the right one
+    uint16_t rows[2][32][8];      // of matrices that are loaded
 };
 
 struct Block {
@@ -60,6 +62,14 @@ struct Cluster {
     std::vector<Block> blocks;
 };
 
+// An asynchronous copy to shared memory that no wait has ended yet.
+struct Copy {
+    unsigned char* to;
+    const unsigned char* from; // null for zeros
+    unsigned char bytes[16];   // what was at `from` when the copy began
+    uint32_t size, group;
+};
+
 struct Fiber {
     void* stack_pointer;
     Index thread;
@@ -71,6 +81,8 @@ struct Fiber {
     const Barrier* waits_at = nullptr;
     uint32_t generation = 0;
     bool is_done = false;
+    std::vector<Copy> copies;
+    uint32_t num_groups = 0; // of copies, committed
 };
 
 // A kernel as its file defines it.
@@ -99,15 +111,20 @@ void wait(Barrier& barrier, int line);
 // Ends the process with a sentence about the thread that runs.
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
+// Returns which of two sets of slots an operation of a whole warp uses: a lane may be at the next operation before others have
+// read the slots of this one.
+inline uint32_t next_parity(const char* of, int line) {
+    Fiber* fiber = current;
+    if (fiber->warp->num_running < 32) fail("line %d: %s among 32 lanes has %u", line, of, fiber->warp->num_running);
+    return fiber->parity ^= 1;
+}
+
 // Hands `value` to the other lanes of the warp and returns that of lane `from`.
 template <class T>
 T exchange(T value, uint32_t from, int line) {
     static_assert(sizeof(T) <= 8);
     Fiber* fiber = current;
-    if (fiber->warp->num_running < 32) fail("line %d: a shuffle among 32 lanes has %u", line, fiber->warp->num_running);
-    // Two sets of slots: a lane may be at the next shuffle before others have read this one.
-    uint64_t (&slots)[32] = fiber->warp->slots[fiber->parity];
-    fiber->parity ^= 1;
+    uint64_t (&slots)[32] = fiber->warp->slots[next_parity("a shuffle", line)];
     std::memcpy(&slots[fiber->lane], &value, sizeof(T));
     wait(fiber->warp->barrier, line);
     std::memcpy(&value, &slots[from % 32], sizeof(T));
@@ -181,3 +198,4 @@ inline float __uint_as_float(uint32_t x) { return same_bits<float>(x); }
 inline long long __double_as_longlong(double x) { return same_bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return same_bits<double>(x); }
 inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#include "tensor.h"

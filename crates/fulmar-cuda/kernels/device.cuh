@@ -50,4 +50,57 @@ __device__ __forceinline__ float shared_of(const float* own, uint32_t rank) {
 #endif
     return value;
 }
+
+// Adds to d, f32 [16, 8], the product of a, bf16 [16, 16], and b, bf16 [16, 8], whose columns are rows of memory. The whole warp
+// calls it. With g = lane / 4 and p = lane % 4 * 2, two neighbours a word, a lane holds
+//   of a: rows g, g + 8, g, g + 8 at inputs p, p, p + 8, p + 8      of b: column g at inputs p, p + 8
+//   of d: row g at columns p, p + 1, then row g + 8
+__device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Loads 1, 2 or 4 matrices [8, 8] of 16-bit elements from shared memory. Lane 8 m + r gives the address of row r of matrix m. Of
+// each matrix a lane gets elements lane % 4 * 2 and the next of row lane / 4; transposed, of column lane / 4.
+template <bool IS_TRANSPOSED = false, int COUNT>
+__device__ __forceinline__ void load_matrices(uint32_t (&to)[COUNT], const void* row) {
+    static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4);
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+#define LOAD_MATRICES(form, places, ...)                                                                            \
+    if constexpr (IS_TRANSPOSED)                                                                                    \
+        asm volatile("ldmatrix.sync.aligned.m8n8." form ".trans.shared.b16 " places ";" : __VA_ARGS__ : "r"(at) : "memory"); \
+    else                                                                                                            \
+        asm volatile("ldmatrix.sync.aligned.m8n8." form ".shared.b16 " places ";" : __VA_ARGS__ : "r"(at) : "memory")
+    if constexpr (COUNT == 1) {
+        LOAD_MATRICES("x1", "{%0}, [%1]", "=r"(to[0]));
+    } else if constexpr (COUNT == 2) {
+        LOAD_MATRICES("x2", "{%0, %1}, [%2]", "=r"(to[0]), "=r"(to[1]));
+    } else {
+        LOAD_MATRICES("x4", "{%0, %1, %2, %3}, [%4]", "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]));
+    }
+#undef LOAD_MATRICES
+}
+
+// Begins to copy 4, 8 or 16 aligned bytes to shared memory, or zeros where there is nothing at `from`. They are there after a
+// copies_wait of this thread, and for other threads after a barrier that follows it.
+template <int SIZE>
+__device__ __forceinline__ void copy_async(void* to, const void* from, bool is_there) {
+    static_assert(SIZE == 4 || SIZE == 8 || SIZE == 16);
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to), size = is_there ? SIZE : 0;
+    if constexpr (SIZE == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(SIZE), "r"(size) : "memory");
+}
+
+// Makes a group of the copies that this thread began since the last group.
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits for all groups of this thread but the `LEFT` last ones.
+template <int LEFT>
+__device__ __forceinline__ void copies_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
 #endif

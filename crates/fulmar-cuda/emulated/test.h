@@ -1,0 +1,59 @@
+// The words of the emulated driver's tests: functions of the driver, short forms of their calls, and cases.
+#pragma once
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+extern "C" {
+using Address = unsigned long long;
+int cuDeviceGetAttribute(int* value, int attribute, int device);
+int cuModuleGetFunction(void** function, void* module, const char* name);
+int cuFuncSetAttribute(void* function, int attribute, int value);
+int cuStreamCreate(void** stream, unsigned flags);
+int cuStreamSynchronize(void* stream);
+int cuMemAllocAsync(Address* address, size_t bytes, void* stream);
+int cuMemFreeAsync(Address address, void* stream);
+int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* stream);
+int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream);
+int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void* stream, void** arguments, void** extra);
+int cuStreamBeginCapture_v2(void* stream, int mode);
+int cuStreamEndCapture(void* stream, void** graph);
+int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long flags);
+int cuGraphLaunch(void* executable, void* stream);
+}
+
+constexpr int SHARED_BYTES_ATTRIBUTE = 8, COUNT = 64;
+constexpr const char* ORDERS[] = {"forward", "backward", "random", "greedy", "greedy-back"};
+
+// A case: its name, the text that it must write (or nothing), and the signal or else status 0 or 86 with which it ends.
+struct Case {
+    const char *name, *text;
+    std::function<int()> run;
+    int signal_number = 0;
+};
+
+// The cases of tiles_test.cpp.
+extern const std::vector<Case> TILE_CASES;
+
+inline void* function(const char* name) {
+    void* found = nullptr;
+    return cuModuleGetFunction(&found, nullptr, name) == 0 ? found : nullptr;
+}
+inline Address allocate(int count, void* stream = nullptr) {
+    Address address = 0;
+    return cuMemAllocAsync(&address, count * sizeof(float), stream) == 0 ? address : 0;
+}
+inline int launch(const char* name, Address x, unsigned shared = 256, unsigned blocks = 1, unsigned threads = COUNT,
+                  void* stream = nullptr, float by = 1.0f) {
+    void* arguments[] = {&x, &by};
+    return cuLaunchKernel(function(name), blocks, 1, 1, threads, 1, 1, shared, stream, arguments, nullptr);
+}
+inline std::vector<float> read(Address from, int count) {
+    std::vector<float> values(count);
+    return cuMemcpyDtoHAsync_v2(values.data(), from, count * sizeof(float), nullptr) == 0 ? values : std::vector<float>();
+}
+// Exit status of a case: 0 if what it promises holds.
+inline int holds(bool is_true) { return is_true ? 0 : 1; }
