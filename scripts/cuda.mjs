@@ -29,6 +29,8 @@ const ORDERS = ['forward', 'backward', 'random', 'greedy', 'greedy-back']
 /** The addon is named for its features only: with these, the tests have compiled the crates already. */
 const BUILD = ['build', '--quiet', '-p', 'fulmar-device', '-p', 'fulmar-node', '--bin', 'fulmar-device']
 
+const UNIT_TESTS = ['test', ...BUILD.slice(1)]
+
 /** Programs that run at once. */
 const LANES = Math.min(availableParallelism(), 2)
 
@@ -108,7 +110,7 @@ function faultsOf(text) {
   return [...local, ...narrow.map(([name]) => `${name} has no 16-byte access`)]
 }
 
-/** The test of the emulated driver, then every kernel under every order, on cards of both capabilities. */
+/** The test of the emulated driver, every kernel under every order, on cards of both capabilities, and the script of devices. */
 async function emulated() {
   const library = await buildLibrary(MADE)
   await mustRun('cargo', BUILD)
@@ -117,19 +119,28 @@ async function emulated() {
     async () => run(await buildTest(MADE), []),
     ...ORDERS.map((order) => () => check({ FULMAR_EMULATED_ORDER: order })),
     () => check({ FULMAR_EMULATED_CAPABILITY: '80' }),
+    onDevice,
+    () => run('cargo', UNIT_TESTS),
   ]
   const results = await inLanes(runs)
   const failed = results.find(({ code }) => code !== 0)
   return { code: failed?.code ?? 0, output: results.map(({ output }) => output).join('') }
 }
 
+/** The tests of `on-device.sh`, which run the program. */
+async function onDevice() {
+  const files = readdirSync(join(root, 'tests/device')).map((file) => `tests/device/${file}`)
+  const { code, output } = await run(process.execPath, ['--test', '--test-reporter=tap', ...files])
+  const count = (name) => new RegExp(`^# ${name} (\\d+)$`, 'm').exec(output)?.[1] ?? 0
+  const counts = `${count('pass')} passed, ${count('fail')} failed, ${count('skipped')} skipped\n`
+  return { code, output: code === 0 ? counts : output + counts }
+}
+
 /** One fault after the other: the checks must fail under one of the orders at least. */
 async function planted({ share = 1, seed = 0 } = {}) {
   await buildLibrary(MADE)
   await mustRun('cargo', BUILD)
-  const chosen = FAULTS.filter(
-    (_, index) => index % share === seed % share,
-  )
+  const chosen = FAULTS.filter((_, index) => index % share === seed % share)
   const results = await inLanes(chosen.map((fault) => () => isFound(fault)))
   const missed = chosen.filter((_, index) => !results[index])
   const lines = missed.map(({ name, file }) => `FAILED: no check finds the fault in ${file}: ${name}\n`)

@@ -14,6 +14,7 @@ const EMULATED: &str = "emulated GPU";
 pub struct Card {
     pub name: String,
     pub capability: (u32, u32),
+    pub memory_bytes: u64,
     stream: sys::CUstream,
     module: sys::CUmodule,
 }
@@ -27,6 +28,7 @@ pub struct Shape {
 }
 
 /// An argument of a kernel: an address or a number, in the lowest bytes.
+#[derive(Clone, Copy)]
 pub struct Argument(u64);
 
 /// `len` elements in the memory of a card.
@@ -44,10 +46,8 @@ impl Card {
     /// `Unavailable` with what is missing: the driver, a GPU, or kernels in this build.
     pub fn open() -> Result<Self> {
         let gpu = fulmar_cuda::gpus()?.remove(0);
-        let image = match fulmar_cuda::fatbin() {
-            Err(_) if gpu.name == EMULATED => &[0],
-            found => found?,
-        };
+        // The emulated GPU has its own kernels.
+        let image = if gpu.name == EMULATED { &[0] } else { fulmar_cuda::fatbin()? };
         // SAFETY: `gpus` found the driver and started it; the image is a whole fatbin, which the module copies.
         let (stream, module) = unsafe {
             let device = result::device::get(gpu.ordinal.cast_signed()).map_err(failed("cuDeviceGet"))?;
@@ -59,7 +59,13 @@ impl Card {
                 result::module::load_data(image.as_ptr().cast()).map_err(failed("cuModuleLoadData"))?;
             (stream, module)
         };
-        Ok(Self { name: gpu.name, capability: gpu.compute_capability, stream, module })
+        let (name, capability, memory_bytes) = (gpu.name, gpu.compute_capability, gpu.memory_bytes);
+        Ok(Self { name, capability, memory_bytes, stream, module })
+    }
+
+    /// Returns whether this is the processor in disguise: its times say nothing.
+    pub fn is_emulated(&self) -> bool {
+        self.name == EMULATED
     }
 
     /// Copies `values` to new memory of the card.
@@ -91,6 +97,63 @@ impl Card {
         Ok(buffer)
     }
 
+    /// Allocates `len` elements and fills them with copies of `pattern`, one after the other.
+    ///
+    /// # Errors
+    /// Those of [`Card::upload`].
+    pub fn repeated<T: Pod>(&self, pattern: &[T], len: usize) -> Result<Buffer<T>> {
+        let (from, to) = (self.upload(pattern)?, self.poisoned::<T>(len)?);
+        for first in (0..len).step_by(pattern.len()) {
+            let count = pattern.len().min(len - first);
+            self.copy(&from, &to, first, count)?;
+        }
+        self.finish()?;
+        Ok(to)
+    }
+
+    /// Queues a copy of the first `count` elements of `from` to those of `to` from `first` on.
+    ///
+    /// # Errors
+    /// `Unavailable` with the driver's answer.
+    pub fn copy<T: Pod>(&self, from: &Buffer<T>, to: &Buffer<T>, first: usize, count: usize) -> Result<()> {
+        assert!(count <= from.len && first + count <= to.len, "a copy stays in its buffers");
+        let place = to.address + (first * size_of::<T>()) as u64;
+        // SAFETY: both ranges are within their buffers, as asserted above.
+        unsafe { result::memcpy_dtod_async(place, from.address, count * size_of::<T>(), self.stream) }
+            .map_err(failed("cuMemcpyDtoDAsync"))
+    }
+
+    /// Queues `work` once, then `times` times with a time for each, in milliseconds of the card.
+    ///
+    /// # Errors
+    /// Those of `work`; `Unavailable` with the driver's answer.
+    pub fn timed(&self, times: usize, work: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f32>> {
+        let event =
+            || result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(failed("cuEventCreate"));
+        work()?;
+        let mut events = Vec::with_capacity(times);
+        for _ in 0..times {
+            let (before, after) = (event()?, event()?);
+            // SAFETY: the events were created above; the stream is this card's.
+            unsafe { result::event::record(before, self.stream) }.map_err(failed("cuEventRecord"))?;
+            work()?;
+            // SAFETY: as above.
+            unsafe { result::event::record(after, self.stream) }.map_err(failed("cuEventRecord"))?;
+            events.push((before, after));
+        }
+        self.finish()?;
+        let elapsed = |(before, after)| {
+            // SAFETY: both events were recorded on one stream, which is done, and are destroyed once.
+            unsafe {
+                let found = result::event::elapsed(before, after).map_err(failed("cuEventElapsedTime"));
+                result::event::destroy(before).map_err(failed("cuEventDestroy"))?;
+                result::event::destroy(after).map_err(failed("cuEventDestroy"))?;
+                found
+            }
+        };
+        events.into_iter().map(elapsed).collect()
+    }
+
     /// Runs a kernel and waits for it. The caller gives the arguments that the kernel's file lists.
     ///
     /// # Errors
@@ -100,8 +163,16 @@ impl Card {
         self.finish()
     }
 
-    /// Queues a kernel.
-    fn queue<const N: usize>(&self, kernel: &str, shape: Shape, mut arguments: [Argument; N]) -> Result<()> {
+    /// Queues a kernel. The caller keeps its buffers until the card is done.
+    ///
+    /// # Errors
+    /// `Unavailable` with the driver's answer.
+    pub fn queue<const N: usize>(
+        &self,
+        kernel: &str,
+        shape: Shape,
+        mut arguments: [Argument; N],
+    ) -> Result<()> {
         use sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED;
         let mut places = arguments.each_mut().map(|argument| (&raw mut argument.0).cast::<c_void>());
         let name = CString::new(kernel).map_err(|_| unavailable(kernel, "a name without zero bytes"))?;
@@ -157,7 +228,11 @@ impl Card {
         }
     }
 
-    fn finish(&self) -> Result<()> {
+    /// Waits for all that is queued.
+    ///
+    /// # Errors
+    /// `Unavailable` with the driver's answer: also that of a kernel that failed.
+    pub fn finish(&self) -> Result<()> {
         // SAFETY: the stream is this card's and lives as long as the process.
         unsafe { result::stream::synchronize(self.stream) }.map_err(failed("cuStreamSynchronize"))
     }

@@ -1,9 +1,9 @@
 //! The checks: one file for each file of `crates/fulmar-cuda/kernels`.
 
 mod cast;
-mod log_prob;
-mod product_f32;
-mod rms_norm;
+pub mod log_prob;
+pub mod product_f32;
+pub mod rms_norm;
 mod rows;
 mod swiglu;
 
@@ -37,6 +37,6 @@ const fn elements() -> Shape {
 }
 
 /// Returns the shape of a launch with one block for each of `rows`.
-fn a_block_each(rows: usize, threads: u32, shared_bytes: u32) -> Shape {
+pub fn a_block_each(rows: usize, threads: u32, shared_bytes: u32) -> Shape {
     Shape { blocks: (rows as u32, 1), threads, shared_bytes }
 }

@@ -1,44 +1,158 @@
-//! `fulmar-device check [--only NAME]`: runs every kernel on the first GPU and compares its bits with those of `fulmar-kernel`.
+//! `fulmar-device`: checks and measures the kernels on the first GPU, with nothing needed but the driver. `on-device.sh` runs it.
 //!
-//! Exit status: 0 if all are equal, 1 if some are not, 2 for wrong arguments, 3 without a GPU. The same program runs on the
-//! emulated GPU, if `LD_LIBRARY_PATH` names its folder.
+//! ```text
+//! fulmar-device here                                    what the GPU and this build are
+//! fulmar-device check [--only NAME] [--records FILE]    every kernel's bits against those of `fulmar-kernel`
+//! fulmar-device bench [--only NAME] [--records FILE]    times, against the bandwidth of a copy
+//! fulmar-device once [--only NAME]                      one launch of each bench, for a profiler
+//! fulmar-device slowest FOLDER                          the kernels of the slowest benches, as a pattern
+//! fulmar-device report FOLDER                           report.json of what the parts wrote, and a table
+//! ```
+//!
+//! Exit status: 0 if all is well, 1 if a check fails, 2 for wrong arguments and for a build without kernels, 3 without a GPU.
+//! The same program runs on the emulated GPU, if `LD_LIBRARY_PATH` names its folder.
 
+mod bench;
 mod card;
 mod check;
 mod numbers;
+mod records;
 mod report;
+mod summary;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use card::Card;
+use fulmar_core::{Error, Result};
+use records::Records;
 use report::{Report, write};
+use serde_json::json;
+
+const USAGE: &str = "usage: fulmar-device here | check | bench | once [--only NAME] [--records FILE], \
+or fulmar-device slowest | report FOLDER";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let only = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["check"] => None,
-        ["check", "--only", name] if check::CHECKS.iter().any(|(known, _)| *known == name) => Some(name),
-        _ => {
-            let names: Vec<_> = check::CHECKS.iter().map(|(name, _)| *name).collect();
-            write(&format!("usage: fulmar-device check [--only NAME], NAME one of {}", names.join(", ")));
-            return ExitCode::from(2);
-        }
+    let Some((command, rest)) = arguments.split_first() else { return refuse(USAGE) };
+    if let ("report" | "slowest", [folder]) = (command.as_str(), rest) {
+        return of_folder(command, Path::new(folder));
+    }
+    let options = match Options::from(rest) {
+        Ok(options) => options,
+        Err(reason) => return refuse(&reason),
     };
+    let run: fn(&Card, &Options) -> Result<bool> = match command.as_str() {
+        "here" => here,
+        "check" => check,
+        "bench" => bench::measure,
+        "once" => bench::once,
+        _ => return refuse(USAGE),
+    };
+    if let Err(error) = fulmar_cuda::gpus() {
+        write(&format!("0 devices: GPU checks skipped: {error}"));
+        return ExitCode::from(3);
+    }
     let card = match Card::open() {
         Ok(card) => card,
-        Err(error) => {
-            write(&format!("0 devices: GPU checks skipped: {error}"));
-            return ExitCode::from(3);
-        }
+        Err(error) => return refuse(&error.to_string()),
     };
-    let (major, minor) = card.capability;
-    write(&format!("device: {}, compute capability {major}.{minor}", card.name));
-    let mut report = Report::default();
-    for (name, run) in check::CHECKS.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
-        if let Err(error) = run(&card, &mut report) {
-            report.broken(name, &error);
+    match run(&card, &options) {
+        Ok(is_good) => ExitCode::from(u8::from(!is_good)),
+        Err(error) => {
+            write(&format!("FAILED: {error}"));
+            ExitCode::FAILURE
         }
     }
-    write(&format!("{} passed, {} failed", report.passed, report.failed));
-    ExitCode::from(u8::from(report.failed > 0))
+}
+
+fn refuse(reason: &str) -> ExitCode {
+    write(reason);
+    ExitCode::from(2)
+}
+
+/// What a command is given.
+pub struct Options {
+    /// The one file of kernels that is meant, if not all.
+    pub only: Option<String>,
+    /// Where what is found goes.
+    pub records: Records,
+}
+
+impl Options {
+    /// Returns the options, or a sentence about one that is wrong.
+    fn from(arguments: &[String]) -> std::result::Result<Self, String> {
+        let mut options = Self { only: None, records: Records::default() };
+        for pair in arguments.chunks(2) {
+            match [pair[0].as_str(), pair.get(1).map_or("", String::as_str)] {
+                ["--only", name] if check::CHECKS.iter().any(|(known, _)| *known == name) => {
+                    options.only = Some(name.to_owned());
+                }
+                ["--only", name] => {
+                    let names: Vec<_> = check::CHECKS.iter().map(|(name, _)| *name).collect();
+                    return Err(format!("--only must be one of {}: got {name:?}", names.join(", ")));
+                }
+                ["--records", path] if !path.is_empty() => options.records = Records::into(Path::new(path)),
+                _ => return Err(USAGE.to_owned()),
+            }
+        }
+        Ok(options)
+    }
+
+    /// Returns whether the kernels of file `name` are meant.
+    pub fn has(&self, name: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == name)
+    }
+}
+
+fn of_folder(command: &str, folder: &Path) -> ExitCode {
+    let done = match command {
+        "report" => summary::report(folder),
+        _ => summary::slowest(folder),
+    };
+    match done {
+        Ok(text) => {
+            write(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => refuse(&format!("{}: {error}", folder.display())),
+    }
+}
+
+/// Writes what there is, a name and a value a line.
+fn here(card: &Card, _: &Options) -> Result<bool> {
+    let (major, minor) = card.capability;
+    let kernels = fulmar_cuda::fatbin().map_or(0, <[u8]>::len);
+    write(&format!("device\t{}", card.name));
+    write(&format!("capability\t{major}.{minor}"));
+    write(&format!("memory_bytes\t{}", card.memory_bytes));
+    write(&format!("fulmar_device\t{}", env!("CARGO_PKG_VERSION")));
+    write(&format!("kernels_bytes\t{kernels}"));
+    Ok(true)
+}
+
+/// Runs the checks; returns whether all bits are equal.
+fn check(card: &Card, options: &Options) -> Result<bool> {
+    let (major, minor) = card.capability;
+    write(&format!("device: {}, compute capability {major}.{minor}", card.name));
+    let (mut passed, mut failed) = (0, 0);
+    for (name, run) in check::CHECKS.iter().filter(|(name, _)| options.has(name)) {
+        let mut report = Report::default();
+        if let Err(error) = run(card, &mut report) {
+            report.broken(name, &error);
+        }
+        passed += report.passed;
+        failed += report.failed;
+        let Report { passed, failed, failures } = report;
+        options
+            .records
+            .add(&json!({ "name": name, "passed": passed, "failed": failed, "failures": failures }))?;
+    }
+    write(&format!("{passed} passed, {failed} failed"));
+    Ok(failed == 0)
+}
+
+/// Returns the error for a file that cannot be written or read.
+fn unusable(path: &Path, error: &std::io::Error) -> Error {
+    Error::new(fulmar_core::ErrorKind::Io, format!("{}: {error}", path.display()))
 }

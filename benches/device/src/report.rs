@@ -8,11 +8,16 @@ use half::bf16;
 /// Differing elements that a failed comparison shows.
 const SHOWN_MAX: usize = 5;
 
-/// The comparisons of a run.
+/// Failed comparisons of a file that a report keeps.
+const FAILURES_MAX: usize = 20;
+
+/// The comparisons of the kernels of one file.
 #[derive(Default)]
 pub struct Report {
     pub passed: usize,
     pub failed: usize,
+    /// What was written of those that failed.
+    pub failures: Vec<String>,
 }
 
 /// A number that is compared by its bits. Every NaN equals every other: processors and GPUs make different ones.
@@ -59,17 +64,24 @@ impl Report {
             self.passed += 1;
             return;
         }
-        self.failed += 1;
-        write(&format!("FAILED {name} {shape}: {} of {} differ", differing.len(), wanted.len()));
+        let mut text = format!("{name} {shape}: {} of {} differ", differing.len(), wanted.len());
         for index in differing.into_iter().take(SHOWN_MAX) {
-            write(&format!("  [{index}]: got {:?}, wanted {:?}", got[index], wanted[index]));
+            text += &format!("\n  [{index}]: got {:?}, wanted {:?}", got[index], wanted[index]);
         }
+        self.fail(text);
     }
 
     /// Counts what could not be compared.
     pub fn broken(&mut self, name: &str, error: &fulmar_core::Error) {
+        self.fail(format!("{name}: {error}"));
+    }
+
+    fn fail(&mut self, text: String) {
         self.failed += 1;
-        write(&format!("FAILED {name}: {error}"));
+        write(&format!("FAILED {text}"));
+        if self.failures.len() < FAILURES_MAX {
+            self.failures.push(text);
+        }
     }
 }
 

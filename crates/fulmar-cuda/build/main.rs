@@ -16,7 +16,10 @@ fn main() -> std::io::Result<()> {
         && env::var("CARGO_CFG_TARGET_FAMILY").is_ok_and(|family| family != "wasm");
     if is_native && made_from == stamp::stamp(&root.join("kernels"))? {
         println!("cargo::rustc-cfg=has_kernels");
-        println!("cargo::rustc-env=FULMAR_FATBIN={}", root.join("compiled/kernels.fatbin").display());
+        let image = Path::new(&env::var("OUT_DIR").unwrap_or_default()).join("kernels.bin");
+        let mark = format!("fulmar kernels {made_from}\n");
+        fs::write(&image, [mark.as_bytes(), &fs::read(root.join("compiled/kernels.fatbin"))?].concat())?;
+        println!("cargo::rustc-env=FULMAR_FATBIN={}", image.display());
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 // (80 or 90, the default), FULMAR_EMULATED_FAIL_ALLOCATION=N and FULMAR_EMULATED_FAIL_LAUNCH=N, which let call number N fail,
 // counted from 1.
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -34,7 +35,9 @@ struct Graph {
 struct Stream {
     std::unique_ptr<Graph> captured;
 };
-struct Event {};
+struct Event {
+    std::chrono::steady_clock::time_point at;
+};
 
 std::map<std::string, std::atomic<long>> calls;
 
@@ -116,7 +119,11 @@ int cuStreamSynchronize(void* stream) { return stream_of(stream)->captured ? CAP
 int cuStreamWaitEvent(void*, void*, unsigned) { return SUCCESS; }
 int cuEventCreate(void** event, unsigned) { return *event = new Event, SUCCESS; }
 int cuEventDestroy_v2(void* event) { return delete (Event*)event, SUCCESS; }
-int cuEventRecord(void*, void*) { return SUCCESS; }
+int cuEventRecord(void* event, void*) { return ((Event*)event)->at = std::chrono::steady_clock::now(), SUCCESS; }
+int cuEventElapsedTime_v2(float* milliseconds, void* from, void* to) {
+    *milliseconds = std::chrono::duration<float, std::milli>(((Event*)to)->at - ((Event*)from)->at).count();
+    return SUCCESS;
+}
 int cuEventSynchronize(void*) { return SUCCESS; }
 
 int cuMemAllocAsync(Address* address, size_t bytes, void* stream) {

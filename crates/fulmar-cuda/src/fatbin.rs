@@ -24,11 +24,15 @@ pub fn fatbin() -> Result<&'static [u8]> {
 
 #[cfg(has_kernels)]
 fn embedded() -> Option<&'static [u8]> {
+    /// Bytes of the mark, by which `scripts/kernels.mjs` finds kernels in a file.
+    const MARK_BYTES: usize = 32;
     /// The driver reads words.
     #[repr(align(8))]
     struct Aligned<T: ?Sized>(T);
+    // It stays although no operation reads it yet.
+    #[used]
     static IMAGE: &Aligned<[u8]> = &Aligned(*include_bytes!(env!("FULMAR_FATBIN")));
-    Some(&IMAGE.0)
+    IMAGE.0.get(MARK_BYTES..)
 }
 
 #[cfg(not(has_kernels))]

@@ -68,6 +68,18 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     compare(card, report, "2 x 33, -inf alone", vec![f32::NEG_INFINITY; 66], 2)
 }
 
+/// Returns the shape of a launch of `log_prob_rows`.
+pub fn rows_grid(rows: usize) -> Shape {
+    Shape { blocks: (rows as u32, 1), threads: THREADS, shared_bytes: 3 * 16 * 4 }
+}
+
+/// Returns the shape of a launch of `log_prob_and_backward_rows`.
+pub fn together_grid(rows: usize, vocab: usize) -> Shape {
+    let blocks_each = vocab.div_ceil(BLOCK).div_ceil(CLUSTER as usize);
+    let shared_bytes = 4 * (blocks_each * STRIDE + 3 * 14 + 3 * 14 * CLUSTER as usize) as u32;
+    Shape { blocks: (rows as u32 * CLUSTER, 1), threads: THREADS, shared_bytes }
+}
+
 struct Inputs {
     logits: Vec<f32>,
     ids: Vec<u32>,
@@ -111,7 +123,7 @@ fn apart(
     let (logits, ids) = (card.upload(&inputs.logits)?, card.upload(&inputs.ids)?);
     let (d_log_prob, d_entropy) = (card.upload(&inputs.d_log_prob)?, card.upload(&inputs.d_entropy)?);
     let found = Found::new(card, rows)?;
-    let grid = Shape { blocks: (rows as u32, 1), threads: THREADS, shared_bytes: 3 * 16 * 4 };
+    let grid = rows_grid(rows);
     let Found { log_prob, entropy, max, log_sum } = &found;
     let arguments = arguments![&logits, &ids, inputs.vocab, log_prob, entropy, max, log_sum];
     card.launch("log_prob_rows", grid, arguments)?;
@@ -135,9 +147,7 @@ fn together(
     let (logits, ids) = (card.upload(&inputs.logits)?, card.upload(&inputs.ids)?);
     let (d_log_prob, d_entropy) = (card.upload(&inputs.d_log_prob)?, card.upload(&inputs.d_entropy)?);
     let found = Found::new(card, rows)?;
-    let blocks_each = inputs.vocab.div_ceil(BLOCK).div_ceil(CLUSTER as usize);
-    let shared_bytes = 4 * (blocks_each * STRIDE + 3 * 14 + 3 * 14 * CLUSTER as usize) as u32;
-    let grid = Shape { blocks: (rows as u32 * CLUSTER, 1), threads: THREADS, shared_bytes };
+    let grid = together_grid(rows, inputs.vocab);
     let Found { log_prob, entropy, max, log_sum } = &found;
     let arguments =
         arguments![&logits, &ids, inputs.vocab, &d_log_prob, &d_entropy, log_prob, entropy, max, log_sum];

@@ -53,6 +53,16 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     captured(card, report)
 }
 
+/// Returns the shape of a launch.
+pub fn grid(rows: usize, outs: usize) -> Shape {
+    let stride = TILE + 4;
+    Shape {
+        blocks: (outs.div_ceil(TILE) as u32, rows.div_ceil(TILE) as u32),
+        threads: 256,
+        shared_bytes: (2 * DEPTH * stride * 4) as u32,
+    }
+}
+
 /// Numbers that a padded or reordered sum would change: zeros with a sign, infinities, NaN, sums that overflow on the way.
 fn special(card: &Card, report: &mut Report) -> Result<()> {
     let (rows, outs, inner) = (5, 3, 18);
@@ -103,13 +113,7 @@ impl Product {
     }
 
     fn shape(&self) -> Shape {
-        let [rows, outs, _] = self.sizes;
-        let stride = TILE + 4;
-        Shape {
-            blocks: (outs.div_ceil(TILE) as u32, rows.div_ceil(TILE) as u32),
-            threads: 256,
-            shared_bytes: (2 * DEPTH * stride * 4) as u32,
-        }
+        grid(self.sizes[0], self.sizes[1])
     }
 
     fn arguments(&self, adds: bool) -> [Argument; 7] {

@@ -4,7 +4,7 @@ use fulmar_core::Result;
 
 use super::a_block_each;
 use crate::arguments;
-use crate::card::Card;
+use crate::card::{Card, Shape};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -43,7 +43,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             fulmar_kernel::rms_norm(&x, &weight, 1e-6, &mut out, &mut inv_rms);
             let (x, weight) = (card.upload(&x)?, card.upload(&weight)?);
             let (out_at, inv_rms_at) = (card.poisoned(out.len())?, card.poisoned(rows)?);
-            let grid = a_block_each(rows, THREADS, 4 * (width as u32 + 1));
+            let grid = grid(rows, width);
             let arguments = arguments![&x, &weight, 1e-6_f32, width, &out_at, &inv_rms_at];
             card.launch("rms_norm", grid, arguments)?;
             let shape = format!("{rows} x {width}, {kind}");
@@ -52,4 +52,9 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the shape of a launch.
+pub fn grid(rows: usize, width: usize) -> Shape {
+    a_block_each(rows, THREADS, 4 * (width as u32 + 1))
 }

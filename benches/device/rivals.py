@@ -1,0 +1,216 @@
+"""Times of PyTorch, torch.compile and Liger for the benches of `fulmar-device bench`, by the same names.
+
+    python3 rivals.py [--wheels FOLDER] [--records FILE] [--only NAME] [--device cpu]
+
+Each rival writes one JSON object a line. Exit status 4: PyTorch, or a GPU for it, is missing. `--device cpu` runs small shapes on
+the processor, to test this file.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+TIMES = 20
+ROUNDS = 2
+
+
+def missing(reason):
+    print(reason)
+    sys.exit(4)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--wheels", type=Path)
+    parser.add_argument("--records", type=Path)
+    parser.add_argument("--only", help="a file of kernels")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    return parser.parse_args()
+
+
+def add_wheels(folder):
+    """Makes pure Python wheels importable. They are unpacked, because Triton reads the source of its kernels."""
+    if folder is None or not folder.is_dir():
+        return
+    for wheel in sorted(folder.glob("*.whl")):
+        place = tempfile.mkdtemp(prefix="fulmar-wheel-")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(place)
+        sys.path.append(place)
+
+
+class Rivals:
+    """Runs one rival after the other; `torch` is imported, `device` is where tensors are."""
+
+    def __init__(self, torch, options):
+        self.torch = torch
+        self.options = options
+        self.device = options.device
+        self.is_gpu = options.device == "cuda"
+
+    def sized(self, on_gpu, on_cpu):
+        return on_gpu if self.is_gpu else on_cpu
+
+    def random(self, *shape, dtype=None):
+        return self.torch.randn(*shape, device=self.device, dtype=dtype or self.torch.float32)
+
+    def measure(self, name, rival, file, make, goal=None, operations=0):
+        """Times what `make` returns, or says why it cannot: another rival may run where this one does not."""
+        if self.options.only not in (None, file):
+            return
+        record = {"name": name, "rival": rival, "goal": goal}
+        try:
+            record["milliseconds"] = self.slower_round(make())
+            if operations:
+                record["teraflops"] = operations / record["milliseconds"] / 1e9
+        except Exception as error:  # noqa: BLE001: the report names it
+            record["error"] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        self.write(record)
+
+    def write(self, record):
+        text = json.dumps(record)
+        print(text, flush=True)
+        if self.options.records is not None:
+            with open(self.options.records, "a", encoding="utf8") as file:
+                file.write(text + "\n")
+        if self.is_gpu:
+            self.torch.cuda.empty_cache()
+
+    def slower_round(self, work):
+        for _ in range(3):  # compiles
+            work()
+        return max(statistics.median(self.times(work)) for _ in range(ROUNDS))
+
+    def times(self, work):
+        if not self.is_gpu:
+            return [self.on_clock(work) for _ in range(TIMES)]
+        pairs = [[self.torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(TIMES)]
+        for before, after in pairs:
+            before.record()
+            work()
+            after.record()
+        self.torch.cuda.synchronize()
+        return [before.elapsed_time(after) for before, after in pairs]
+
+    def on_clock(self, work):
+        start = time.perf_counter()
+        work()
+        return (time.perf_counter() - start) * 1e3
+
+
+def log_prob(rivals):
+    """Log-probs of chosen ids of [N, V] logits, alone and with their gradient."""
+    torch = rivals.torch
+    rows, vocab = rivals.sized((8192, 151936), (4, 5000))
+
+    def inputs(needs_gradient):
+        logits = rivals.random(rows, vocab).requires_grad_(needs_gradient)
+        return logits, torch.randint(0, vocab, (rows,), device=rivals.device)
+
+    def forward(logits, ids):
+        return torch.log_softmax(logits, -1).gather(1, ids[:, None])[:, 0]
+
+    def alone():
+        logits, ids = inputs(False)
+        compiled = torch.compile(forward)
+        return lambda: compiled(logits, ids)
+
+    def with_gradient():
+        logits, ids = inputs(True)
+        upstream = rivals.random(rows)
+        compiled = torch.compile(forward)
+
+        def step():
+            logits.grad = None
+            compiled(logits, ids).backward(upstream)
+
+        return step
+
+    def liger():
+        from liger_kernel.transformers import LigerCrossEntropyLoss
+
+        logits, ids = inputs(True)
+        loss = LigerCrossEntropyLoss()
+
+        def step():
+            logits.grad = None
+            loss(logits, ids).backward()
+
+        return step
+
+    rivals.measure("log_prob", "torch.compile", "log_prob", alone)
+    rivals.measure("log_prob_and_gradient", "torch.compile", "log_prob", with_gradient)
+    rivals.measure("log_prob_and_gradient", "Liger", "log_prob", liger, goal=2.0)
+
+
+def row_kernels(rivals):
+    torch = rivals.torch
+    rows, width = rivals.sized((16384, 4096), (8, 896))
+
+    def rms_norm():
+        x, weight = rivals.random(rows, width), rivals.random(width)
+        return lambda: torch.nn.functional.rms_norm(x, (width,), weight, 1e-6)
+
+    def gather():
+        count, there = rivals.sized((65536, 262144), (64, 256))
+        rows_there = rivals.random(there, 768)
+        index = torch.randint(0, there, (count,), device=rivals.device)
+        return lambda: rows_there.index_select(0, index)
+
+    def swiglu():
+        shape = rivals.sized((16384, 4864), (10, 1000))
+        gate, up = rivals.random(*shape), rivals.random(*shape)
+        compiled = torch.compile(lambda gate, up: torch.nn.functional.silu(gate) * up)
+        return lambda: compiled(gate, up)
+
+    def cast():
+        numbers = rivals.random(rivals.sized(1 << 28, 10000))
+        return lambda: numbers.to(torch.bfloat16)
+
+    rivals.measure("rms_norm", "torch", "rms_norm", rms_norm, goal=1.0)
+    rivals.measure("gather", "torch", "rows", gather)
+    rivals.measure("swiglu", "torch.compile", "swiglu", swiglu)
+    rivals.measure("cast", "torch", "cast", cast)
+
+
+def products(rivals):
+    """Products by cuBLAS, as PyTorch calls it; the large one in bfloat16 is the limit of the device."""
+    torch = rivals.torch
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+    def product(side, dtype):
+        def make():
+            x, w = rivals.random(side, side, dtype=dtype), rivals.random(side, side, dtype=dtype)
+            return lambda: torch.nn.functional.linear(x, w)
+
+        return make
+
+    side = rivals.sized(4096, 64)
+    rivals.measure("product_f32", "cuBLAS, f32", "product_f32", product(side, torch.float32), operations=2 * side**3)
+    side = rivals.sized(8192, 64)
+    limit = product(side, torch.bfloat16)
+    rivals.measure("limit", f"cuBLAS, bf16, {side}^3", "product", limit, operations=2 * side**3)
+
+
+def main():
+    options = arguments()
+    try:
+        import torch
+    except ImportError as error:
+        missing(f"PyTorch is missing: {error}")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        missing("PyTorch finds no GPU")
+    add_wheels(options.wheels)
+    torch.manual_seed(22)
+    rivals = Rivals(torch, options)
+    for part in (log_prob, row_kernels, products):
+        part(rivals)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+//! Times of kernels, as a share of the bandwidth of a copy that is measured first, in the same process.
+
+use fulmar_core::{Result, Rng};
+use serde_json::{Value, json};
+
+use crate::arguments;
+use crate::card::{Card, Shape};
+use crate::numbers::random;
+use crate::report::write;
+use crate::{Options, check};
+
+/// Launches of a round, of which the median counts.
+const TIMES: usize = 20;
+
+/// Rounds of each bench: the slower one counts.
+const ROUNDS: usize = 2;
+
+/// Numbers that are drawn; longer inputs repeat them.
+const DRAWN: usize = 1 << 22;
+
+/// A kernel at one shape.
+struct Bench {
+    /// The name of the bench, which a rival of `rivals.py` shares.
+    name: &'static str,
+    /// The file of the kernel, and the kernel.
+    file: &'static str,
+    kernel: &'static str,
+    make: fn(&Card) -> Result<Work>,
+    /// The least share of the bandwidth of a copy; without one the time is written alone.
+    goal: Option<f64>,
+}
+
+/// Queues one launch.
+type Queue = Box<dyn FnMut(&Card) -> Result<()>>;
+
+/// Launches with their inputs.
+struct Work {
+    shape: String,
+    queue: Queue,
+    /// Bytes that must be read and written.
+    bytes: usize,
+    /// Floating-point operations, where these are the limit.
+    operations: usize,
+}
+
+const BENCHES: [Bench; 7] = [
+    Bench { name: "log_prob", file: "log_prob", kernel: "log_prob_rows", make: log_prob, goal: Some(0.85) },
+    Bench {
+        name: "log_prob_and_gradient",
+        file: "log_prob",
+        kernel: "log_prob_and_backward_rows",
+        make: log_prob_and_gradient,
+        goal: Some(0.85),
+    },
+    Bench { name: "rms_norm", file: "rms_norm", kernel: "rms_norm", make: rms_norm, goal: Some(0.80) },
+    Bench { name: "gather", file: "rows", kernel: "gather_rows_4", make: gather, goal: Some(0.80) },
+    Bench { name: "swiglu", file: "swiglu", kernel: "swiglu", make: swiglu, goal: None },
+    Bench { name: "cast", file: "cast", kernel: "f32_to_bf16", make: cast, goal: None },
+    Bench { name: "product_f32", file: "product_f32", kernel: "product_f32", make: product_f32, goal: None },
+];
+
+/// Measures every bench; returns whether all of them ran.
+///
+/// # Errors
+/// Those of the card, if not even a copy can be measured; `Io` if a record cannot be written.
+pub fn measure(card: &Card, options: &Options) -> Result<bool> {
+    let copy = copy_bandwidth(card)?;
+    write(&format!("copy: {copy:.1} GB/s, read and written"));
+    options.records.add(&json!({ "name": "copy", "gigabytes_per_second": copy }))?;
+    let mut has_failed = false;
+    for bench in BENCHES.iter().filter(|bench| options.has(bench.file) && is_possible(card, bench)) {
+        let record = match record(card, bench, copy) {
+            Ok(record) => record,
+            Err(error) => {
+                has_failed = true;
+                json!({ "name": bench.name, "error": error.to_string() })
+            }
+        };
+        write(&record.to_string());
+        options.records.add(&record)?;
+    }
+    Ok(!has_failed)
+}
+
+/// Launches every bench once.
+///
+/// # Errors
+/// Those of the card.
+pub fn once(card: &Card, options: &Options) -> Result<bool> {
+    for bench in BENCHES.iter().filter(|bench| options.has(bench.file) && is_possible(card, bench)) {
+        let mut work = (bench.make)(card)?;
+        (work.queue)(card)?;
+        card.finish()?;
+    }
+    Ok(true)
+}
+
+fn is_possible(card: &Card, bench: &Bench) -> bool {
+    bench.name != "log_prob_and_gradient" || card.capability.0 >= 9
+}
+
+fn record(card: &Card, bench: &Bench, copy: f64) -> Result<Value> {
+    let Work { shape, mut queue, bytes, operations } = (bench.make)(card)?;
+    let milliseconds = rounds(card, &mut || queue(card))?;
+    let slower = milliseconds.iter().copied().fold(0.0, f64::max);
+    let bandwidth = bytes as f64 / slower / 1e6;
+    Ok(json!({
+        "name": bench.name,
+        "kernel": bench.kernel,
+        "shape": shape,
+        "milliseconds": milliseconds,
+        "bytes": bytes,
+        "operations": operations,
+        "gigabytes_per_second": bandwidth,
+        "teraflops": operations as f64 / slower / 1e9,
+        "share": bandwidth / copy,
+        "goal": bench.goal,
+    }))
+}
+
+/// Returns the median of each round, in milliseconds.
+fn rounds(card: &Card, work: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f64>> {
+    (0..ROUNDS)
+        .map(|_| {
+            let mut times = card.timed(TIMES, work)?;
+            times.sort_by(f32::total_cmp);
+            Ok(f64::from(times[TIMES / 2]))
+        })
+        .collect()
+}
+
+/// Returns the bandwidth of a copy, read and written, in GB/s.
+fn copy_bandwidth(card: &Card) -> Result<f64> {
+    let len = sized(card, 1 << 28, 1 << 14);
+    let (from, to) = (numbers(card, "copy", len)?, card.poisoned::<f32>(len)?);
+    let times = rounds(card, &mut || card.copy(&from, &to, 0, len))?;
+    let faster = times.into_iter().fold(f64::INFINITY, f64::min);
+    Ok(2.0 * 4.0 * len as f64 / faster / 1e6)
+}
+
+fn log_prob(card: &Card) -> Result<Work> {
+    let (rows, vocab) = (sized(card, 8_192, 4), sized(card, 151_936, 5_000));
+    let (logits, ids) = (numbers(card, "logits", rows * vocab)?, ids(card, rows, vocab)?);
+    let [log_prob, entropy, max] = [card.poisoned::<f32>(rows)?, card.poisoned(rows)?, card.poisoned(rows)?];
+    let log_sum = card.poisoned::<f64>(rows)?;
+    let shape = format!("{rows} x {vocab}");
+    let queue = move |card: &Card| {
+        let arguments = arguments![&logits, &ids, vocab, &log_prob, &entropy, &max, &log_sum];
+        card.queue("log_prob_rows", check::log_prob::rows_grid(rows), arguments)
+    };
+    Ok(Work { shape, queue: Box::new(queue), bytes: 4 * rows * vocab, operations: 0 })
+}
+
+fn log_prob_and_gradient(card: &Card) -> Result<Work> {
+    let (rows, vocab) = (sized(card, 8_192, 4), sized(card, 151_936, 5_000));
+    let (logits, ids) = (numbers(card, "logits", rows * vocab)?, ids(card, rows, vocab)?);
+    let (d_log_prob, d_entropy) = (numbers(card, "d_log_prob", rows)?, numbers(card, "d_entropy", rows)?);
+    let [log_prob, entropy, max] = [card.poisoned::<f32>(rows)?, card.poisoned(rows)?, card.poisoned(rows)?];
+    let log_sum = card.poisoned::<f64>(rows)?;
+    let shape = format!("{rows} x {vocab}");
+    let queue = move |card: &Card| {
+        let arguments =
+            arguments![&logits, &ids, vocab, &d_log_prob, &d_entropy, &log_prob, &entropy, &max, &log_sum];
+        card.queue("log_prob_and_backward_rows", check::log_prob::together_grid(rows, vocab), arguments)
+    };
+    Ok(Work { shape, queue: Box::new(queue), bytes: 2 * 4 * rows * vocab, operations: 0 })
+}
+
+fn rms_norm(card: &Card) -> Result<Work> {
+    let (rows, width) = (sized(card, 16_384, 8), sized(card, 4_096, 896));
+    let (x, weight) = (numbers(card, "norm", rows * width)?, numbers(card, "weight", width)?);
+    let (out, inv_rms) = (card.poisoned::<f32>(rows * width)?, card.poisoned::<f32>(rows)?);
+    let queue = move |card: &Card| {
+        let arguments = arguments![&x, &weight, 1e-6_f32, width, &out, &inv_rms];
+        card.queue("rms_norm", check::rms_norm::grid(rows, width), arguments)
+    };
+    Ok(Work {
+        shape: format!("{rows} x {width}"),
+        queue: Box::new(queue),
+        bytes: 2 * 4 * rows * width,
+        operations: 0,
+    })
+}
+
+fn gather(card: &Card) -> Result<Work> {
+    let (count, there, width) = (sized(card, 65_536, 64), sized(card, 262_144, 256), 768);
+    let (from, index) = (numbers(card, "gather", there * width)?, ids(card, count, there)?);
+    let to = card.poisoned::<f32>(count * width)?;
+    let queue = move |card: &Card| {
+        card.queue("gather_rows_4", check::a_block_each(count, 256, 0), arguments![&from, &index, &to, width])
+    };
+    Ok(Work {
+        shape: format!("{count} x {width}"),
+        queue: Box::new(queue),
+        bytes: 2 * 4 * count * width,
+        operations: 0,
+    })
+}
+
+fn swiglu(card: &Card) -> Result<Work> {
+    let len = sized(card, 16_384 * 4_864, 10_000);
+    let (gate, up) = (numbers(card, "gate", len)?, numbers(card, "up", len)?);
+    let out = card.poisoned::<f32>(len)?;
+    let queue = move |card: &Card| card.queue("swiglu", over(card, len), arguments![&gate, &up, &out, len]);
+    Ok(Work { shape: len.to_string(), queue: Box::new(queue), bytes: 3 * 4 * len, operations: 0 })
+}
+
+fn cast(card: &Card) -> Result<Work> {
+    let len = sized(card, 1 << 28, 10_000);
+    let (from, to) = (numbers(card, "cast", len)?, card.poisoned::<u16>(len)?);
+    let queue = move |card: &Card| card.queue("f32_to_bf16", over(card, len), arguments![&from, &to, len]);
+    Ok(Work { shape: len.to_string(), queue: Box::new(queue), bytes: 6 * len, operations: 0 })
+}
+
+fn product_f32(card: &Card) -> Result<Work> {
+    let [rows, outs, inner] = sized(card, [4_096, 4_096, 4_096], [70, 65, 33]);
+    let (x, w) = (numbers(card, "x", rows * inner)?, numbers(card, "w", outs * inner)?);
+    let y = card.poisoned::<f32>(rows * outs)?;
+    let queue = move |card: &Card| {
+        let arguments = arguments![&x, &w, &y, rows, outs, inner, 0_u32];
+        card.queue("product_f32", check::product_f32::grid(rows, outs), arguments)
+    };
+    Ok(Work {
+        shape: format!("{rows} x {outs} x {inner}"),
+        queue: Box::new(queue),
+        bytes: 4 * (rows * inner + outs * inner + rows * outs),
+        operations: 2 * rows * outs * inner,
+    })
+}
+
+/// Returns the size for a GPU, or that for the emulated one.
+fn sized<T>(card: &Card, on_gpu: T, emulated: T) -> T {
+    if card.is_emulated() { emulated } else { on_gpu }
+}
+
+fn numbers(card: &Card, name: &str, len: usize) -> Result<crate::card::Buffer<f32>> {
+    card.repeated(&random(name, len.min(DRAWN), 8.0), len)
+}
+
+/// Returns `count` numbers below `end`.
+fn ids(card: &Card, count: usize, end: usize) -> Result<crate::card::Buffer<u32>> {
+    let mut rng = Rng::new(22).stream("ids");
+    let ids: Vec<u32> = (0..count).map(|_| rng.next_u32() % end as u32).collect();
+    card.upload(&ids)
+}
+
+/// Returns a launch over `len` elements that fills a GPU.
+fn over(card: &Card, len: usize) -> Shape {
+    let blocks = sized(card, 132 * 16, 3).min(len.div_ceil(256)) as u32;
+    Shape { blocks: (blocks, 1), threads: 256, shared_bytes: 0 }
+}
