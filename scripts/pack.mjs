@@ -4,8 +4,8 @@
  * `fulmar` (JavaScript, types, the WebAssembly modules) and the addon of this platform, as napi-rs lays them out: the first names the
  * second as an optional dependency, so that npm fetches only what fits the machine. `fulmar-edge` holds the files behind the import
  * condition `fulmar-edge`, for bundlers that cannot set one.
- * Packs what is built; `--release` builds a release first, and checks its sizes. `--published` checks them too, and
- * demands the addon of every platform of package.json in `addon/`.
+ * Packs what is built; `--release` builds a release first, and checks its sizes and that its addon holds the kernels of GPUs.
+ * `--published` checks both too, and demands the addon of every platform of package.json in `addon/`.
  */
 
 import {
@@ -19,9 +19,10 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { bundleForNode } from './bundle-node.mjs'
+import { checkKernels } from './kernels.mjs'
 import { asProgram, must, Refusal, root, run, runTool } from './steps.mjs'
 
 const STAGE = join(root, 'target', 'pack')
@@ -54,6 +55,8 @@ asProgram(async () => {
   const main = await stageMain(platforms)
   const edge = stageEdge()
   checkSizes(main, platforms, options.length > 0)
+  const addons = platforms.map(({ addon }) => ({ name: basename(addon), bytes: readFileSync(addon) }))
+  process.stdout.write(`${checkKernels(addons, options.length > 0)}\n`)
   for (const folder of [main, edge, ...platforms.map(({ folder }) => folder)]) await pack(folder)
   return 0
 })

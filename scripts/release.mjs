@@ -6,12 +6,14 @@
  */
 
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { pathToFileURL } from 'node:url'
+import { checkKernels } from './kernels.mjs'
 import { asProgram, isAllRequired, Refusal, root, run } from './steps.mjs'
 
 const FILES = ['package.json', 'package-lock.json', 'Cargo.toml', 'Cargo.lock', 'CHANGELOG.md']
 const TARBALLS = join(root, 'target', 'pack', 'tarballs')
+const PLATFORMS = join(root, 'target', 'pack', 'npm')
 const NOT_RELEASED = 'not released yet'
 
 /** The version of the workspace and of each crate that its crates depend on. */
@@ -103,7 +105,9 @@ async function dryRun() {
       outcome === 'passed' ? 'ok' : `${outcome.toUpperCase()}\n${output.split('\n').slice(-30).join('\n')}`
     process.stdout.write(`${what}: ${text}\n`)
   }
-  for (const file of tarballs()) {
+  const packed = tarballs()
+  process.stdout.write(`${checkKernels(addons(), false)}\n`)
+  for (const file of packed) {
     record(`npm publish ${file}`, await run('npm', ['publish', '--dry-run', join(TARBALLS, file)]))
   }
   const cargo = ['publish', '--workspace', '--dry-run', '--no-verify', '--allow-dirty', '--locked']
@@ -119,4 +123,10 @@ function tarballs() {
   if (files.length === 0) throw new Refusal('the packages must be packed first: npm run pack')
   const isMain = (file) => /^fulmar-\d/.test(file)
   return files.sort((a, b) => Number(isMain(a)) - Number(isMain(b)))
+}
+
+/** The addons that were packed. */
+function addons() {
+  const files = readdirSync(PLATFORMS, { recursive: true }).filter((file) => file.endsWith('.node'))
+  return files.map((file) => ({ name: basename(file), bytes: readFileSync(join(PLATFORMS, file)) }))
 }

@@ -62,6 +62,21 @@ test('the workflow builds an addon for each platform of package.json', () => {
   assert.deepEqual(built.map(([, target]) => target).sort(), [...napi.targets].sort())
 })
 
+test('the workflow compiles the kernels that every addon embeds', () => {
+  const workflow = read('.github/workflows/release.yml')
+  const [, kernels, addon] = /\n {2}kernels:\n([\s\S]*?)\n {2}addon:\n([\s\S]*?)\n {2}publish:\n/.exec(
+    workflow,
+  )
+  assert.match(kernels, /run: cargo xtask kernels\n/)
+  assert.match(kernels, /name: kernels\n +path: crates\/fulmar-cuda\/compiled\//)
+  assert.match(addon, /needs: kernels\n/)
+  const [download, build] = [
+    'name: kernels\n          path: crates/fulmar-cuda/compiled\n',
+    'run: npm run build',
+  ]
+  assert.ok(addon.includes(download) && addon.indexOf(download) < addon.indexOf(build))
+})
+
 /** Tools of development, whose packages for other platforms have no hash: see docs/building.md. */
 const NO_HASH = /^node_modules\/(@biomejs\/cli-|@cloudflare\/workerd-|@napi-rs\/tar-|@napi-rs\/wasm-tools-)/
 const NO_HASH_MAX = 38

@@ -15,6 +15,9 @@ const NVCC_MIN: (u32, u32) = (13, 0);
 const INSTALL: &str = "python3 -m venv .cuda && .cuda/bin/pip install nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 \
 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85";
 
+/// Largest size of the compiled kernels, by which every addon grows.
+const BYTES_MAX: u64 = 3_000_000;
+
 /// Kernel -> the reason why it may use a stack or spill registers.
 const STACK_ALLOWED: [(&str, &str); 0] = [];
 
@@ -32,7 +35,8 @@ struct Usage {
 /// Compiles the kernels into the folder `made`, relative to the root, and returns a table of what each uses.
 ///
 /// # Errors
-/// A message if nvcc is missing or too old, if it warns, or if a kernel uses a stack or spills without being listed.
+/// A message if nvcc is missing or too old, if it warns, if a kernel uses a stack or spills without being listed, or if the
+/// compiled kernels are larger than [`BYTES_MAX`].
 pub fn compile(root: &Path, made: &str) -> Result<String, String> {
     let nvcc = nvcc(root)
         .ok_or(format!("kernels: nvcc {}.{} or later is missing: {INSTALL}\n", NVCC_MIN.0, NVCC_MIN.1))?;
@@ -61,8 +65,9 @@ pub fn compile(root: &Path, made: &str) -> Result<String, String> {
     }
     let usages = usages(&text);
     check(&usages)?;
-    fs::write(&stamp_file, stamp).map_err(failed)?;
     let bytes = fs::metadata(made.join("kernels.fatbin")).map_err(failed)?.len();
+    check_size(bytes)?;
+    fs::write(&stamp_file, stamp).map_err(failed)?;
     Ok(format!("{}kernels.fatbin: {bytes} bytes\n", table(&usages)))
 }
 
@@ -161,6 +166,13 @@ fn check(usages: &[Usage]) -> Result<(), String> {
     Err(lines.collect())
 }
 
+fn check_size(bytes: u64) -> Result<(), String> {
+    if bytes <= BYTES_MAX {
+        return Ok(());
+    }
+    Err(format!("kernels: kernels.fatbin must be at most {BYTES_MAX} bytes: got {bytes}\n"))
+}
+
 fn table(usages: &[Usage]) -> String {
     let head = format!(
         "{:<32}{:>8}{:>10}{:>8}{:>8}{:>8}\n",
@@ -215,6 +227,12 @@ ptxas info    : Used 255 registers, used 1 barriers
     }
 
     #[test]
+    fn compiled_kernels_have_a_largest_size() {
+        assert_eq!(check_size(BYTES_MAX), Ok(()));
+        assert!(check_size(BYTES_MAX + 1).unwrap_err().contains("at most 3000000 bytes: got 3000001"));
+    }
+
+    #[test]
     fn the_version_of_nvcc_is_read() {
         let text = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 13.0, V13.0.88\n";
         assert_eq!(version_in(text), Some((13, 0)));
@@ -234,6 +252,7 @@ ptxas info    : Used 255 registers, used 1 barriers
         let first = of("a.cu", "1");
         assert_eq!(of("a.cu", "1"), first);
         assert!(of("a.cu", "2") != first && of("b.cu", "1") != first);
+        assert_eq!(of("a.cu", "1\r\n"), of("a.cu", "1\n"), "Git may write the line ends of Windows");
         fs::remove_dir(&folder).unwrap();
     }
 }
