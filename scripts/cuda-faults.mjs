@@ -11,11 +11,12 @@ const of =
   (name, from, to) => ({ name, folder, file: `${check}.cu`, from, to, check })
 const tiles = of('tiles', EMULATOR)
 const emulator = (name, from, to) => ({ ...tiles(name, from, to), file: 'tensor.h' })
-const [cast, log, norm, product, rows, swiglu] = [
+const [cast, log, norm, product, tensor, rows, swiglu] = [
   'cast',
   'log_prob',
   'rms_norm',
   'product_f32',
+  'product',
   'rows',
   'swiglu',
 ].map((check) => of(check))
@@ -171,6 +172,82 @@ export const FAULTS = [
     'row + r < rows ? from[(size_t)(row + r) * inner + first + k] : 0.0f',
     'from[(size_t)(row + r) * inner + first + k]',
   ),
+  tensor(
+    'a stage is read before its copies are waited for',
+    '        copies_wait<STAGES - 2>();\n        __syncthreads();',
+    '        __syncthreads();',
+  ),
+  tensor('a wait leaves one stage too many', 'copies_wait<STAGES - 2>();', 'copies_wait<STAGES - 1>();'),
+  tensor(
+    'a stage is overwritten while others read it, in bfloat16',
+    'begin((turn + STAGES - 1) % STAGES, k + (STAGES - 1) * DEPTH);',
+    'begin((turn + STAGES) % STAGES, k + (STAGES - 1) * DEPTH);',
+  ),
+  tensor(
+    'copies of others are read without a barrier, in bfloat16',
+    '        __syncthreads(); // this stage',
+    '        // this stage',
+  ),
+  tensor(
+    'a warp reads copies of its lanes without a barrier',
+    '        copies_wait<FEW_STAGES - 2>();\n        __syncwarp();',
+    '        copies_wait<FEW_STAGES - 2>();',
+  ),
+  tensor(
+    'a warp does not wait for its stage',
+    'copies_wait<FEW_STAGES - 2>();',
+    'copies_wait<FEW_STAGES - 1>();',
+  ),
+  tensor(
+    'fragments of two groups of rows are swapped',
+    '{{words[0], words[1]}, {words[2], words[3]}}',
+    '{{words[2], words[3]}, {words[0], words[1]}}',
+  ),
+  tensor('inputs of the left operand are swapped', 'k + lane / 16 * 8;', 'k + (1 - lane / 16) * 8;'),
+  tensor(
+    'rows and outputs of a result are swapped',
+    'const uint32_t n = first_row + own_row + r * 8 + pair + i % 2;',
+    'const uint32_t n = first_row + own_row + r * 8 + pair + i / 2;',
+  ),
+  tensor('parts are shorter', 'max(512u,', 'max(256u,'),
+  tensor('parts are not ended', 'if (k > 0 && k % part_len == 0) end_part();', ''),
+  tensor(
+    'parts are added from the last on',
+    'for (uint32_t p = 0; p * part_len < inner; p++) total += sums[p * SUMS',
+    'for (uint32_t p = (inner - 1) / part_len; p != ~0u; p--) total += sums[p * SUMS',
+  ),
+  tensor(
+    'parts are added before they are there',
+    '    __syncthreads();\n    if (threadIdx.x >= SUMS)',
+    '    if (threadIdx.x >= SUMS)',
+  ),
+  tensor(
+    'inputs past the last are copied',
+    'const bool is_there = row < count && k < inner;',
+    'const bool is_there = row < count;',
+  ),
+  tensor(
+    'rows past the last are copied',
+    'const bool is_there = row < count && k < inner;',
+    'const bool is_there = k < inner;',
+  ),
+  tensor(
+    'inputs past the last are not zeros',
+    'row < count && k + i < inner ? from[i] : (uint16_t)0',
+    'row < count && k + i < inner ? from[i] : (uint16_t)0x3f80',
+  ),
+  tensor(
+    'a row of any length is copied by vectors',
+    'for (uint32_t i = 0; i < 8; i++) to[i] = row < count',
+    'copy_async<16>(to, row < count ? from : first, row < count);\n        for (uint32_t i = 8; i < 8; i++) to[i] = row < count',
+  ),
+  tensor('a step too few', '(min(inner - k, DEPTH) + STEP - 1) / STEP', 'min(inner - k, DEPTH) / STEP'),
+  tensor(
+    'outputs past the last are written, in bfloat16',
+    'if (o < outs && n < rows) store(y_no, outs, n, o, total[l]',
+    'if (n < rows) store(y_no, outs, n, o, total[l]',
+  ),
+  tensor('a row of shared memory is not aligned', 'STRIDE = DEPTH + 8;  ', 'STRIDE = DEPTH + 4;  '),
   norm(
     'a sum begins before its row is loaded',
     '    __syncthreads();\n    if (threadIdx.x < 32)',

@@ -46,12 +46,17 @@ const PACKAGES = [
 const TOOLS = join(root, 'target/nvcc-13.0.88')
 const BIN = join(TOOLS, 'nvidia/cu13/bin')
 
-/** Kernels that read or write rows 16 bytes at a time, and the instruction that shows it. */
-const WIDE = {
-  log_prob_and_backward_rows: /\bLDG\.E\.128/,
-  log_prob_backward_rows: /\bLDG\.E\.128/,
-  rms_norm: /\bLDG\.E\.128/,
-  product_f32: /\bLDS\.128/,
+/** Machine code that a kernel must have: 16-byte accesses, tensor cores, loads of matrices, copies that run on their own. */
+const WIDE = [/\bLDG\.E\.128/]
+const TENSOR = [/\bHMMA\.16816\.F32\.BF16/, /\bLDSM\.16\.M88\.4/, /\bLDGSTS\.E\.BYPASS\.128/]
+const WANTED = {
+  log_prob_and_backward_rows: WIDE,
+  log_prob_backward_rows: WIDE,
+  rms_norm: WIDE,
+  product_f32: [/\bLDS\.128/],
+  product_8: TENSOR,
+  product_64: TENSOR,
+  product_128: TENSOR,
 }
 
 /** Exit statuses of `fulmar-device` that are no answer: wrong arguments, no GPU, no program. */
@@ -99,15 +104,19 @@ async function compiled() {
   return { code: faults.length > 0 ? 1 : 0, output: made.output + lines + counts }
 }
 
-/** Returns what is wrong with machine code: local memory in any kernel, narrow accesses in one that {@link WIDE} names. */
+/** Returns what is wrong with machine code: local memory in any kernel, and what {@link WANTED} names and a kernel lacks. */
 function faultsOf(text) {
   const parts = text.split(/^\s*Function : /m).slice(1)
   const code = new Map(parts.map((part) => [part.slice(0, part.indexOf('\n')).trim(), part]))
   const local = [...code]
     .filter(([, part]) => /\b(LDL|STL)\b/.test(part))
     .map(([name]) => `${name} uses local memory`)
-  const narrow = Object.entries(WIDE).filter(([name, wide]) => !wide.test(code.get(name) ?? ''))
-  return [...local, ...narrow.map(([name]) => `${name} has no 16-byte access`)]
+  const lacking = Object.entries(WANTED).flatMap(([name, wanted]) =>
+    wanted
+      .filter((instruction) => !instruction.test(code.get(name) ?? ''))
+      .map((instruction) => `${name} has no ${instruction.source.replace(/\\b|\\/g, '')}`),
+  )
+  return [...local, ...lacking]
 }
 
 /** The test of the emulated driver, every kernel under every order, on cards of both capabilities, and the script of devices. */

@@ -157,8 +157,8 @@ const nodeTests = (...files) =>
 const scriptTests = () =>
   nodeTests(...readdirSync(join(root, 'tests/scripts')).map((file) => `tests/scripts/${file}`))
 
-/** The stage `cuda-emulated` plants every eighth fault. */
-const PLANTED_SHARE = 8
+/** The stage `cuda-emulated` plants every twelfth fault. */
+const PLANTED_SHARE = 12
 
 /** The version of the spelling checker. */
 const TYPOS = '1.52.0'

@@ -18,6 +18,16 @@ from pathlib import Path
 TIMES = 20
 ROUNDS = 2
 
+# Rows, outputs and inputs of products in bfloat16, as in `bench.rs`.
+MANY_ROWS = [
+    (8192, 9728, 896),
+    (8192, 22016, 2048),
+    (16384, 22016, 2048),
+    (8192, 2048, 11008),
+    (8192, 37888, 3584),
+]
+FEW_ROWS = [1, 8, 64, 256]
+
 
 def missing(reason):
     print(reason)
@@ -183,18 +193,22 @@ def products(rivals):
     torch = rivals.torch
     torch.backends.cuda.matmul.allow_tf32 = False
 
-    def product(side, dtype):
+    def product(name, rival, file, shape, dtype, goal=None):
+        rows, outs, inner = shape if rivals.is_gpu else (4, 64, 64)
+
         def make():
-            x, w = rivals.random(side, side, dtype=dtype), rivals.random(side, side, dtype=dtype)
+            x, w = rivals.random(rows, inner, dtype=dtype), rivals.random(outs, inner, dtype=dtype)
             return lambda: torch.nn.functional.linear(x, w)
 
-        return make
+        rivals.measure(name, rival, file, make, goal, operations=2 * rows * outs * inner)
 
-    side = rivals.sized(4096, 64)
-    rivals.measure("product_f32", "cuBLAS, f32", "product_f32", product(side, torch.float32), operations=2 * side**3)
-    side = rivals.sized(8192, 64)
-    limit = product(side, torch.bfloat16)
-    rivals.measure("limit", f"cuBLAS, bf16, {side}^3", "product", limit, operations=2 * side**3)
+    product("product_f32", "cuBLAS, f32", "product_f32", (4096, 4096, 4096), torch.float32)
+    product("limit 8192^3", "cuBLAS, bf16", "product", (8192, 8192, 8192), torch.bfloat16)
+    for shape in MANY_ROWS:
+        product("product " + " x ".join(map(str, shape)), "cuBLAS", "product", shape, torch.bfloat16, goal=0.45)
+    for rows in FEW_ROWS:
+        shape = (rows, 22016, 2048)
+        product("product " + " x ".join(map(str, shape)), "cuBLAS", "product", shape, torch.bfloat16, goal=0.7)
 
 
 def main():

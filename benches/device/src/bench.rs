@@ -1,6 +1,7 @@
 //! Times of kernels, as a share of the bandwidth of a copy that is measured first, in the same process.
 
 use fulmar_core::{Result, Rng};
+use half::bf16;
 use serde_json::{Value, json};
 
 use crate::arguments;
@@ -43,7 +44,7 @@ struct Work {
     operations: usize,
 }
 
-const BENCHES: [Bench; 7] = [
+const BENCHES: [Bench; 16] = [
     Bench { name: "log_prob", file: "log_prob", kernel: "log_prob_rows", make: log_prob, goal: Some(0.85) },
     Bench {
         name: "log_prob_and_gradient",
@@ -57,7 +58,32 @@ const BENCHES: [Bench; 7] = [
     Bench { name: "swiglu", file: "swiglu", kernel: "swiglu", make: swiglu, goal: None },
     Bench { name: "cast", file: "cast", kernel: "f32_to_bf16", make: cast, goal: None },
     Bench { name: "product_f32", file: "product_f32", kernel: "product_f32", make: product_f32, goal: None },
+    // Gate and up of 0.5 B, 3 B and 7 B parameters, and down of 3 B.
+    product("product 8192 x 9728 x 896", product_of::<8_192, 9_728, 896>, None, 128),
+    product("product 8192 x 22016 x 2048", product_of::<8_192, 22_016, 2_048>, None, 128),
+    product("product 16384 x 22016 x 2048", product_of::<16_384, 22_016, 2_048>, None, 128),
+    product("product 8192 x 2048 x 11008", product_of::<8_192, 2_048, 11_008>, None, 128),
+    product("product 8192 x 37888 x 3584", product_of::<8_192, 37_888, 3_584>, None, 128),
+    product("product 1 x 22016 x 2048", product_of::<1, 22_016, 2_048>, Some(0.65), 8),
+    product("product 8 x 22016 x 2048", product_of::<8, 22_016, 2_048>, Some(0.65), 8),
+    product("product 64 x 22016 x 2048", product_of::<64, 22_016, 2_048>, Some(0.65), 64),
+    product("product 256 x 22016 x 2048", product_of::<256, 22_016, 2_048>, None, 128),
 ];
+
+/// Returns a bench of a product in bfloat16, with blocks of so many rows.
+const fn product(
+    name: &'static str,
+    make: fn(&Card) -> Result<Work>,
+    goal: Option<f64>,
+    rows_each: usize,
+) -> Bench {
+    let kernel = match rows_each {
+        8 => "product_8",
+        64 => "product_64",
+        _ => "product_128",
+    };
+    Bench { name, file: "product", kernel, make, goal }
+}
 
 /// Measures every bench; returns whether all of them ran.
 ///
@@ -113,7 +139,7 @@ fn record(card: &Card, bench: &Bench, copy: f64) -> Result<Value> {
         "operations": operations,
         "gigabytes_per_second": bandwidth,
         "teraflops": operations as f64 / slower / 1e9,
-        "share": bandwidth / copy,
+        "share": (operations == 0).then_some(bandwidth / copy),
         "goal": bench.goal,
     }))
 }
@@ -226,6 +252,33 @@ fn product_f32(card: &Card) -> Result<Work> {
         bytes: 4 * (rows * inner + outs * inner + rows * outs),
         operations: 2 * rows * outs * inner,
     })
+}
+
+/// A product of bfloat16 rows whose kernel is the one for so many rows. Of few rows, reading the weights is the limit.
+fn product_of<const ROWS: usize, const OUTS: usize, const INNER: usize>(card: &Card) -> Result<Work> {
+    let [rows, outs, inner] = sized(card, [ROWS, OUTS, INNER], [ROWS.min(130), 136, 80]);
+    let kernel = check::product::KERNELS[match ROWS {
+        ..=16 => 0,
+        17..=64 => 1,
+        _ => 2,
+    }];
+    let (x, w) = (halves(card, "x", rows * inner)?, halves(card, "w", outs * inner)?);
+    let y = card.poisoned::<f32>(rows * outs)?;
+    let queue = move |card: &Card| {
+        let arguments = arguments![&x, &w, &y, rows, outs, inner, 0_u32];
+        card.queue(kernel.0, check::product::grid(rows, outs, kernel), arguments)
+    };
+    Ok(Work {
+        shape: String::new(),
+        queue: Box::new(queue),
+        bytes: 2 * (rows * inner + outs * inner) + 4 * rows * outs,
+        operations: if ROWS > 64 { 2 * rows * outs * inner } else { 0 },
+    })
+}
+
+fn halves(card: &Card, name: &str, len: usize) -> Result<crate::card::Buffer<bf16>> {
+    let drawn: Vec<bf16> = random(name, len.min(DRAWN), 1.0).into_iter().map(bf16::from_f32).collect();
+    card.repeated(&drawn, len)
 }
 
 /// Returns the size for a GPU, or that for the emulated one.

@@ -239,6 +239,12 @@ impl Card {
 }
 
 impl<T: Pod> Buffer<T> {
+    /// Returns the address of element number `first`.
+    pub fn from(&self, first: usize) -> Argument {
+        assert!(first <= self.len, "an address is within its buffer");
+        Argument(self.address + (first * size_of::<T>()) as u64)
+    }
+
     /// Copies the elements to the host.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 mod cast;
 pub mod log_prob;
+pub mod product;
 pub mod product_f32;
 pub mod rms_norm;
 mod rows;
@@ -16,9 +17,10 @@ use crate::report::Report;
 type Check = fn(&Card, &mut Report) -> Result<()>;
 
 /// Name -> the check of a file of kernels.
-pub const CHECKS: [(&str, Check); 6] = [
+pub const CHECKS: [(&str, Check); 7] = [
     ("cast", cast::check),
     ("log_prob", log_prob::check),
+    ("product", product::check),
     ("product_f32", product_f32::check),
     ("rms_norm", rms_norm::check),
     ("rows", rows::check),

@@ -71,6 +71,20 @@ impl Report {
         self.fail(text);
     }
 
+    /// Counts a comparison by the relative error in the L2 norm, which must be at most `limit`.
+    pub fn near(&mut self, name: &str, shape: &str, got: &[f32], wanted: &[f64], limit: f64) {
+        let square =
+            |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|number| number * number).sum::<f64>();
+        let error = square(&mut got.iter().zip(wanted).map(|(got, wanted)| f64::from(*got) - wanted));
+        let relative = (error / square(&mut wanted.iter().copied()).max(f64::MIN_POSITIVE)).sqrt();
+        // A NaN is not near.
+        if got.len() == wanted.len() && relative <= limit {
+            self.passed += 1;
+        } else {
+            self.fail(format!("{name} {shape}: relative error {relative:e}, at most {limit:e} is allowed"));
+        }
+    }
+
     /// Counts what could not be compared.
     pub fn broken(&mut self, name: &str, error: &fulmar_core::Error) {
         self.fail(format!("{name}: {error}"));
