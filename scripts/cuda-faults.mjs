@@ -11,8 +11,9 @@ const of =
   (name, from, to) => ({ name, folder, file: `${check}.cu`, from, to, check })
 const tiles = of('tiles', EMULATOR)
 const emulator = (name, from, to) => ({ ...tiles(name, from, to), file: 'tensor.h' })
-const [cast, log, norm, product, tensor, rows, swiglu] = [
+const [cast, embedding, log, norm, product, tensor, rows, swiglu] = [
   'cast',
+  'embedding',
   'log_prob',
   'rms_norm',
   'product_f32',
@@ -299,8 +300,76 @@ export const FAULTS = [
     'd * u * (sigma * (1.0f + g * (1.0f - sigma)))',
     'd * (u * sigma) * (1.0f + g * (1.0f - sigma))',
   ),
-  cast('a tie is always rounded up', '(bits & 0x17fff) != 0', 'true'),
-  cast('a NaN stays as it is', '(uint16_t)(bits >> 16 | 0x40)', '(uint16_t)(bits >> 16)'),
+  { ...cast('a tie is always rounded up', '(bits & 0x17fff) != 0', 'true'), file: 'bf16.cuh' },
+  {
+    ...cast('a NaN stays as it is', '(uint16_t)(bits >> 16 | 0x40)', '(uint16_t)(bits >> 16)'),
+    file: 'bf16.cuh',
+  },
+  {
+    ...norm('bfloat16 is cut off', '*to = rounded(x);', '*to = (uint16_t)(__float_as_uint(x) >> 16);'),
+    file: 'bf16.cuh',
+  },
+  norm(
+    'a sum of two rows is not written',
+    'x[d] = x_nd[first + d] = x_nd[first + d]',
+    'x[d] = x_nd[first + d]',
+  ),
+  norm(
+    'a gradient begins before its products are there',
+    '    __syncthreads();\n    if (threadIdx.x == 0) {',
+    '    if (threadIdx.x == 0) {',
+  ),
+  norm(
+    'a gradient is pulled before its sum is there',
+    '    __syncthreads();\n    const float pull =',
+    '    const float pull =',
+  ),
+  norm(
+    'products of a gradient are multiplied in another order',
+    'x[d] * weight_d[d] * d_out[d]',
+    'x[d] * (weight_d[d] * d_out[d])',
+  ),
+  norm('a gradient overwrites what was there', 'd_x_nd[first + d] += ', 'd_x_nd[first + d] = '),
+  norm(
+    'a cube is multiplied first',
+    'along * inv_rms * inv_rms * inv_rms / (float)width',
+    'along * (inv_rms * inv_rms * inv_rms) / (float)width',
+  ),
+  norm(
+    'the last rows of a chunk are left out',
+    'row < min(first + rows_each, rows)',
+    'row + 1 < min(first + rows_each, rows)',
+  ),
+  norm('a chunk has no end', 'row < min(first + rows_each, rows)', 'row < rows'),
+  norm(
+    'a chunk of sums takes the place of another',
+    '(size_t)blockIdx.y * width + d] = sum',
+    '(size_t)(blockIdx.y / 2) * width + d] = sum',
+  ),
+  norm(
+    'chunks are added from the last on',
+    'for (uint32_t c = 0; c < chunks; c++)',
+    'for (uint32_t c = chunks - 1; c != ~0u; c--)',
+  ),
+  embedding('a table of any start is read as vectors', ' && (uintptr_t)table_vd % (4 * sizeof(T)) == 0', ''),
+  embedding('rows of any even length are read as vectors', 'width % 4 == 0', 'width % 2 == 0'),
+  embedding(
+    'halves of a vector are swapped',
+    'widened(bits.x), widened(bits.y)',
+    'widened(bits.y), widened(bits.x)',
+  ),
+  embedding(
+    'rows of an id begin at its end',
+    'blockIdx.x == 0 ? 0 : ends_u[blockIdx.x - 1]',
+    'blockIdx.x == 0 ? 0 : ends_u[blockIdx.x] - 1',
+  ),
+  embedding('a gradient of a table forgets what was there', 'float sum = d_row[d];', 'float sum = 0.0f;'),
+  embedding(
+    'rows of an id are added from the last on',
+    'for (uint32_t at = first; at < end; at++) sum += d_out_nd[(size_t)rows_n[at]',
+    'for (uint32_t at = end - 1; at + 1 > first; at--) sum += d_out_nd[(size_t)rows_n[at]',
+  ),
+  embedding('a number of a plan is taken for a row', '(size_t)rows_n[at] * width', '(size_t)at * width'),
   rows(
     'a row of indices is taken for another',
     'index_n[blockIdx.x] * width;\n    T* to =',

@@ -53,6 +53,8 @@ const WANTED = {
   log_prob_and_backward_rows: WIDE,
   log_prob_backward_rows: WIDE,
   rms_norm: WIDE,
+  rms_norm_bf16: WIDE,
+  embed_f32: WIDE,
   product_f32: [/\bLDS\.128/],
   product_8: TENSOR,
   product_64: TENSOR,

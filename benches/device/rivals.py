@@ -166,6 +166,12 @@ def row_kernels(rivals):
         x, weight = rivals.random(rows, width), rivals.random(width)
         return lambda: torch.nn.functional.rms_norm(x, (width,), weight, 1e-6)
 
+    def rms_norm_backward():
+        x = rivals.random(rows, width).requires_grad_()
+        weight, upstream = rivals.random(width), rivals.random(rows, width)
+        out = torch.nn.functional.rms_norm(x, (width,), weight, 1e-6)
+        return lambda: torch.autograd.grad(out, x, upstream, retain_graph=True)
+
     def gather():
         count, there = rivals.sized((65536, 262144), (64, 256))
         rows_there = rivals.random(there, 768)
@@ -183,6 +189,7 @@ def row_kernels(rivals):
         return lambda: numbers.to(torch.bfloat16)
 
     rivals.measure("rms_norm", "torch", "rms_norm", rms_norm, goal=1.0)
+    rivals.measure("rms_norm_backward", "torch", "rms_norm", rms_norm_backward, goal=1.0)
     rivals.measure("gather", "torch", "rows", gather)
     rivals.measure("swiglu", "torch.compile", "swiglu", swiglu)
     rivals.measure("cast", "torch", "cast", cast)

@@ -44,7 +44,7 @@ struct Work {
     operations: usize,
 }
 
-const BENCHES: [Bench; 16] = [
+const BENCHES: [Bench; 17] = [
     Bench { name: "log_prob", file: "log_prob", kernel: "log_prob_rows", make: log_prob, goal: Some(0.85) },
     Bench {
         name: "log_prob_and_gradient",
@@ -54,6 +54,13 @@ const BENCHES: [Bench; 16] = [
         goal: Some(0.85),
     },
     Bench { name: "rms_norm", file: "rms_norm", kernel: "rms_norm", make: rms_norm, goal: Some(0.80) },
+    Bench {
+        name: "rms_norm_backward",
+        file: "rms_norm",
+        kernel: "rms_norm_backward",
+        make: rms_norm_backward,
+        goal: Some(0.65),
+    },
     Bench { name: "gather", file: "rows", kernel: "gather_rows_4", make: gather, goal: Some(0.80) },
     Bench { name: "swiglu", file: "swiglu", kernel: "swiglu", make: swiglu, goal: None },
     Bench { name: "cast", file: "cast", kernel: "f32_to_bf16", make: cast, goal: None },
@@ -204,6 +211,23 @@ fn rms_norm(card: &Card) -> Result<Work> {
         shape: format!("{rows} x {width}"),
         queue: Box::new(queue),
         bytes: 2 * 4 * rows * width,
+        operations: 0,
+    })
+}
+
+fn rms_norm_backward(card: &Card) -> Result<Work> {
+    let (rows, width) = (sized(card, 16_384, 8), sized(card, 4_096, 896));
+    let [x, d_out, d_x] = ["norm", "d_out", "d_x"].map(|name| numbers(card, name, rows * width));
+    let (x, d_out, d_x) = (x?, d_out?, d_x?);
+    let (weight, inv_rms) = (numbers(card, "weight", width)?, numbers(card, "inv_rms", rows)?);
+    let queue = move |card: &Card| {
+        let arguments = arguments![&x, &weight, &inv_rms, &d_out, width, &d_x];
+        card.queue("rms_norm_backward", check::rms_norm::grid(rows, width), arguments)
+    };
+    Ok(Work {
+        shape: format!("{rows} x {width}"),
+        queue: Box::new(queue),
+        bytes: 4 * 4 * rows * width,
         operations: 0,
     })
 }

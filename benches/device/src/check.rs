@@ -1,6 +1,7 @@
 //! The checks: one file for each file of `crates/fulmar-cuda/kernels`.
 
 mod cast;
+mod embedding;
 pub mod log_prob;
 pub mod product;
 pub mod product_f32;
@@ -17,8 +18,9 @@ use crate::report::Report;
 type Check = fn(&Card, &mut Report) -> Result<()>;
 
 /// Name -> the check of a file of kernels.
-pub const CHECKS: [(&str, Check); 7] = [
+pub const CHECKS: [(&str, Check); 8] = [
     ("cast", cast::check),
+    ("embedding", embedding::check),
     ("log_prob", log_prob::check),
     ("product", product::check),
     ("product_f32", product_f32::check),

@@ -39,7 +39,13 @@ impl Bits for f64 {
 
 impl Bits for bf16 {
     fn bits(self) -> u64 {
-        u64::from(self.to_bits())
+        if self.is_nan() { u64::MAX } else { u64::from(self.to_bits()) }
+    }
+}
+
+impl Bits for u16 {
+    fn bits(self) -> u64 {
+        u64::from(self)
     }
 }
 

@@ -1,20 +1,9 @@
-// Casts between f32 and bfloat16, which is the upper half of an f32, with the bits of fulmar-kernel's floats.rs. Any number of
-// blocks each.
-#include "device.cuh"
+// Casts between f32 and bfloat16, with the bits of fulmar-kernel's floats.rs. Any number of blocks each.
+#include "bf16.cuh"
 
 namespace cast {
 
 constexpr uint32_t THREADS = 256;
-
-// Rounds to the nearest, ties to even. A NaN keeps its upper bits and becomes quiet.
-__device__ __forceinline__ uint16_t rounded(float x) {
-    const uint32_t bits = __float_as_uint(x);
-    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);
-    const bool is_up = (bits & 0x8000) != 0 && (bits & 0x17fff) != 0;
-    return (uint16_t)((bits >> 16) + is_up);
-}
-
-__device__ __forceinline__ float widened(uint16_t bits) { return __uint_as_float((uint32_t)bits << 16); }
 
 KERNEL(f32_to_bf16, THREADS, (const float* from, uint16_t* to, uint64_t len)) {
     for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < len; at += (uint64_t)gridDim.x * THREADS)

@@ -2,18 +2,25 @@
 //
 //   y = silu(g) u,  silu(g) = g / (1 + e^-g)
 //   dg = dy u sigma(g) (1 + g (1 - sigma(g)))      du = dy silu(g)
+#include "bf16.cuh"
 #include "lanes.cuh"
 
 namespace swiglu {
 
 constexpr uint32_t THREADS = 256;
 
-// Any number of blocks.
-KERNEL(swiglu, THREADS, (const float* gate, const float* up, float* out, uint64_t len)) {
+template <class T>
+__device__ __forceinline__ void activate(const float* gate, const float* up, T* out, uint64_t len) {
     for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < len; at += (uint64_t)gridDim.x * THREADS) {
         const float g = gate[at];
-        out[at] = g / (1.0f + exp32(-g)) * up[at];
+        put(out + at, g / (1.0f + exp32(-g)) * up[at]);
     }
+}
+
+// Any number of blocks.
+KERNEL(swiglu, THREADS, (const float* gate, const float* up, float* out, uint64_t len)) { activate(gate, up, out, len); }
+KERNEL(swiglu_bf16, THREADS, (const float* gate, const float* up, uint16_t* out, uint64_t len)) {
+    activate(gate, up, out, len);
 }
 
 // Overwrites gate and up by their gradients. Any number of blocks.

@@ -44,7 +44,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
         fulmar_kernel::f32_to_bf16(&numbers, &mut halves);
         let (from, to) = (card.upload(&numbers)?, card.poisoned::<u16>(len)?);
         card.launch("f32_to_bf16", elements(), arguments![&from, &to, len])?;
-        report.same("f32_to_bf16", &shape, &bits(&to.read()?), &halves);
+        report.same("f32_to_bf16", &shape, &to.read()?, &bits_of(&halves));
 
         let mut wide = vec![0.0; len];
         fulmar_kernel::bf16_to_f32(&halves, &mut wide);
@@ -64,10 +64,6 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
 /// Returns every third number with another lowest bit.
 fn changed(half: bf16, at: usize) -> bf16 {
     bf16::from_bits(half.to_bits() ^ u16::from(at % 3 == 1))
-}
-
-fn bits(values: &[u16]) -> Vec<bf16> {
-    values.iter().map(|bits| bf16::from_bits(*bits)).collect()
 }
 
 fn bits_of(values: &[bf16]) -> Vec<u16> {

@@ -1,6 +1,7 @@
 //! The gated activation and its gradient.
 
 use fulmar_core::Result;
+use half::bf16;
 
 use super::{LENGTHS, elements};
 use crate::arguments;
@@ -31,6 +32,11 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             fulmar_kernel::swiglu(&gate, &up, &mut out);
             let shape = format!("{len}, gates to {spread}");
             report.same("swiglu", &shape, &out_at.read()?, &out);
+            let halves_at = card.poisoned(len)?;
+            card.launch("swiglu_bf16", elements(), arguments![&gate_at, &up_at, &halves_at, len])?;
+            let mut halves = vec![bf16::ZERO; len];
+            fulmar_kernel::f32_to_bf16(&out, &mut halves);
+            report.same("swiglu_bf16", &shape, &halves_at.read()?, &halves);
             card.launch("swiglu_backward", elements(), arguments![&gate_at, &up_at, &d_out_at, len])?;
             fulmar_kernel::swiglu_backward(&mut gate, &mut up, &d_out);
             report.same("swiglu_backward, gate", &shape, &gate_at.read()?, &gate);
