@@ -14,7 +14,7 @@ export function kernelsIn(bytes) {
 
 /**
  * Returns a line about the kernels in addons, each with the name of its file and its bytes. A release is refused if an addon for
- * Linux or Windows has none, or others than the rest; any other pack is told to be for tests.
+ * Linux or Windows has none, or others than the rest. The line of any other pack without them begins with `NO KERNELS`.
  */
 export function checkKernels(addons, isRelease) {
   const found = addons

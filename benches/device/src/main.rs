@@ -71,11 +71,11 @@ fn refuse(reason: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// What a command is given.
+/// Options of a command.
 pub struct Options {
     /// The one file of kernels that is meant, if not all.
     pub only: Option<String>,
-    /// Where what is found goes.
+    /// The file of the records.
     pub records: Records,
 }
 

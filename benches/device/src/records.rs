@@ -1,4 +1,4 @@
-//! What a command found, one JSON object a line: a command that is ended early has written what it knew.
+//! Results of a command, one JSON object a line, written one by one: a command that is ended early leaves those it has.
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -16,7 +16,7 @@ const FAILURES_MAX: usize = 20;
 pub struct Report {
     pub passed: usize,
     pub failed: usize,
-    /// What was written of those that failed.
+    /// Texts of those that failed.
     pub failures: Vec<String>,
 }
 

@@ -87,7 +87,7 @@ fn records(folder: &Path, name: &str) -> Result<Vec<Value>> {
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
-/// Returns the text of a file, nothing if there is none.
+/// Returns the text of a file, which is empty if the file is missing.
 fn text(folder: &Path, name: &str) -> Result<String> {
     match fs::read(folder.join(name)) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
