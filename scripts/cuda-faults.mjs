@@ -10,7 +10,7 @@ const of =
   (check, folder = KERNELS) =>
   (name, from, to) => ({ name, folder, file: `${check}.cu`, from, to, check })
 const tiles = of('tiles', EMULATOR)
-const emulator = (name, from, to) => ({ ...tiles(name, from, to), file: 'tensor.h' })
+const emulator = (name, from, to, file = 'tensor.h') => ({ ...tiles(name, from, to), file })
 const [cast, embedding, log, norm, product, tensor, rows, swiglu] = [
   'cast',
   'embedding',
@@ -464,4 +464,31 @@ export const FAULTS = [
     'copy.group < fiber->num_groups',
   ),
   emulator('zeros are not written', 'std::memset(copy.to, 0, copy.size);', ''),
+  emulator(
+    'a shuffle forgets its width',
+    'emulated::current->lane / width * width + from % width',
+    'from % width',
+    'threads.h',
+  ),
+  emulator(
+    'a shuffle goes up past its start',
+    'lane % width >= by ? lane - by',
+    'lane >= by ? lane - by',
+    'threads.h',
+  ),
+  emulator(
+    'a vote is that of a neighbour',
+    '(uint32_t)slots[lane] << lane',
+    '(uint32_t)slots[lane ^ 1] << lane',
+    'threads.h',
+  ),
+  emulator('one vote is enough', 'is_true, line) == ~0u', 'is_true, line) != 0', 'threads.h'),
+  emulator(
+    'an addition is lost between blocks',
+    'return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);',
+    'const uint32_t old = *(volatile uint32_t*)at; *(volatile uint32_t*)at = old + value + (old % 64 == 63); return old;',
+    'threads.h',
+  ),
+  emulator('a maximum is a minimum', 'while (value > old && ', 'while (value < old && ', 'threads.h'),
+  emulator('an exchange returns what it wrote', 'return expected;', 'return value;', 'threads.h'),
 ]

@@ -37,9 +37,10 @@ elif [[ -n $only ]]; then
 fi
 
 [[ -e $program ]] || refuse 2 "fulmar-device is not built: node scripts/device-bundle.mjs makes it, in the repository"
-found=$("$program" here "${kernels[@]}" 2>&1)
+found=$(timeout 30 "$program" here "${kernels[@]}" 2>&1)
 case $? in
   0) ;;
+  124) refuse 1 "the GPU does not answer within 30 s" ;;
   3) refuse 3 "$found" ;;
   2) [[ $found != --only* ]] && refuse 2 "$found" || refuse 64 "$found; or a part, one of $parts" ;;
   *) refuse 2 "fulmar-device is not built for this machine ($(uname -m), $(getconf GNU_LIBC_VERSION 2>/dev/null)): $found" ;;

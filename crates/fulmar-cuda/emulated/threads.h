@@ -171,8 +171,17 @@ inline float shared_of(const float* own, uint32_t rank) {
 }
 
 template <class T>
+T __shfl_sync(uint32_t, T value, uint32_t from, uint32_t width = 32, int line = __builtin_LINE()) {
+    return emulated::exchange(value, emulated::current->lane / width * width + from % width, line);
+}
+template <class T>
 T __shfl_xor_sync(uint32_t, T value, int mask, int = 32, int line = __builtin_LINE()) {
     return emulated::exchange(value, emulated::current->lane ^ (uint32_t)mask, line);
+}
+template <class T>
+T __shfl_up_sync(uint32_t, T value, uint32_t by, uint32_t width = 32, int line = __builtin_LINE()) {
+    const uint32_t lane = emulated::current->lane;
+    return emulated::exchange(value, lane % width >= by ? lane - by : lane, line);
 }
 template <class T>
 T __shfl_down_sync(uint32_t, T value, uint32_t by, uint32_t width = 32, int line = __builtin_LINE()) {
@@ -180,10 +189,37 @@ T __shfl_down_sync(uint32_t, T value, uint32_t by, uint32_t width = 32, int line
     return emulated::exchange(value, lane % width + by < width ? lane + by : lane, line);
 }
 
+// Bit number i is whether `is_true` of lane i.
+inline uint32_t __ballot_sync(uint32_t, bool is_true, int line = __builtin_LINE()) {
+    emulated::Fiber* fiber = emulated::current;
+    uint64_t (&slots)[32] = fiber->warp->slots[emulated::next_parity("a vote", line)];
+    slots[fiber->lane] = is_true;
+    emulated::wait(fiber->warp->barrier, line);
+    uint32_t votes = 0;
+    for (uint32_t lane = 0; lane < 32; lane++) votes |= (uint32_t)slots[lane] << lane;
+    return votes;
+}
+inline bool __any_sync(uint32_t mask, bool is_true, int line = __builtin_LINE()) {
+    return __ballot_sync(mask, is_true, line) != 0;
+}
+inline bool __all_sync(uint32_t mask, bool is_true, int line = __builtin_LINE()) {
+    return __ballot_sync(mask, is_true, line) == ~0u;
+}
+
 inline uint32_t atomicMin(uint32_t* at, uint32_t value) {
     uint32_t old = __atomic_load_n(at, __ATOMIC_RELAXED);
     while (value < old && !__atomic_compare_exchange_n(at, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
     return old;
+}
+inline uint32_t atomicMax(uint32_t* at, uint32_t value) {
+    uint32_t old = __atomic_load_n(at, __ATOMIC_RELAXED);
+    while (value > old && !__atomic_compare_exchange_n(at, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+    return old;
+}
+inline uint32_t atomicAdd(uint32_t* at, uint32_t value) { return __atomic_fetch_add(at, value, __ATOMIC_RELAXED); }
+inline uint32_t atomicCAS(uint32_t* at, uint32_t expected, uint32_t value) {
+    __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
 }
 
 template <class To, class From>

@@ -1,4 +1,5 @@
-// Kernels of tensor cores and of copies to shared memory, for the test of the emulated driver, which has their sums as loops.
+// Kernels of tensor cores, copies to shared memory, shuffles, votes and atomics, for the test of the emulated driver, which has
+// what they compute as loops.
 #include "../kernels/device.cuh"
 
 constexpr uint32_t WARP = 32, STRIDE = 24; // elements from one row of a matrix in shared memory to the next: 48 bytes
@@ -81,6 +82,25 @@ KERNEL(small_copies, THREADS, (const float* from, float* to)) {
     copies_wait<0>();
     __syncthreads();
     to[threadIdx.x] = singles[threadIdx.x] + pairs[THREADS - 1 - threadIdx.x];
+}
+
+// What lanes tell each other, eight words a lane.
+KERNEL(lanes, WARP, (const uint32_t* from, uint32_t* to)) {
+    constexpr uint32_t ALL = ~0u;
+    const uint32_t own = from[threadIdx.x];
+    uint32_t* out = to + threadIdx.x * 8;
+    out[0] = __shfl_sync(ALL, own, 5), out[1] = __shfl_sync(ALL, own, threadIdx.x + 3, 8);
+    out[2] = __shfl_up_sync(ALL, own, 2), out[3] = __shfl_up_sync(ALL, own, 3, 16);
+    out[4] = __ballot_sync(ALL, own % 3 == 0), out[5] = __any_sync(ALL, own == 7) + 2 * __any_sync(ALL, own == 1000);
+    out[6] = __all_sync(ALL, own < 1000) + 2 * __all_sync(ALL, own != 7), out[7] = __shfl_down_sync(ALL, own, 4, 8);
+}
+
+// All threads of all blocks: their number, the sum and both ends of their numbers, and the first that came.
+KERNEL(atomics, THREADS, (const uint32_t* from, uint32_t* to)) {
+    const uint32_t own = from[blockIdx.x * THREADS + threadIdx.x];
+    atomicAdd(to, 1u), atomicAdd(to + 1, own), atomicMin(to + 2, own), atomicMax(to + 3, own);
+    const uint32_t before = atomicCAS(to + 4, 0u, own);
+    if (before == 0) atomicAdd(to + 5, own);
 }
 
 // The rest have one fault each.

@@ -1,5 +1,7 @@
-// Cases of tensor cores and of copies to shared memory: tiles.cu against loops, in every order, and its faults.
+// Cases of tensor cores, copies to shared memory, shuffles, votes and atomics: tiles.cu against loops, in every order, and its
+// faults.
 #include "test.h"
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -118,6 +120,42 @@ int read_before_its_wait() {
     return 0;
 }
 
+std::vector<uint32_t> words(Address from, int count) {
+    const std::vector<float> values = read(from, count);
+    std::vector<uint32_t> found(values.size());
+    std::memcpy(found.data(), values.data(), values.size() * sizeof(uint32_t));
+    return found;
+}
+
+int lanes() {
+    std::vector<uint32_t> from, wanted;
+    uint32_t ballot = 0;
+    for (uint32_t i = 0; i < 32; i++) from.push_back(i * 7 % 32), ballot |= (uint32_t)(i * 7 % 32 % 3 == 0) << i;
+    for (uint32_t i = 0; i < 32; i++) {
+        wanted.insert(wanted.end(), {from[5], from[i / 8 * 8 + (i + 3) % 8], from[i < 2 ? i : i - 2]});
+        wanted.insert(wanted.end(), {from[i % 16 < 3 ? i : i - 3], ballot, 1, 1, from[i % 8 + 4 < 8 ? i + 4 : i]});
+    }
+    return holds_in_every_order([&] {
+        const Address to = allocate(32 * 8);
+        return runs("lanes", 32, 0, upload(from), to) && words(to, 32 * 8) == wanted;
+    });
+}
+
+int atomics() {
+    std::vector<uint32_t> from;
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < 64 * 50; i++) from.push_back(i * 2654435761u | 1), sum += from.back();
+    const uint32_t least = *std::min_element(from.begin(), from.end()), most = *std::max_element(from.begin(), from.end());
+    return holds_in_every_order([&] {
+        Address from_at = upload(from), to = upload(std::vector<uint32_t>{0, 0, ~0u, 0, 0, 0});
+        void* places[] = {&from_at, &to};
+        if (cuLaunchKernel(function("atomics"), 50, 1, 1, 64, 1, 1, 0, nullptr, places, nullptr)) return false;
+        const std::vector<uint32_t> found = words(to, 6);
+        return found[0] == from.size() && found[1] == sum && found[2] == least && found[3] == most &&
+               found[4] == found[5] && found[4] != 0;
+    });
+}
+
 int copies(const char* name, unsigned shared = 1024) { return launch(name, allocate(64 * 4), shared); }
 } // namespace
 
@@ -135,6 +173,8 @@ const std::vector<Case> TILE_CASES = {
     {"a ring of stages may have one turn", "", [] { return stages(1, 256); }},
     {"copies from past the end are zeros", "", [] { return stages(5, 4 * 256 + 12); }},
     {"copies of 4 and 8 bytes are there after their wait", "", small_copies},
+    {"shuffles and votes are those of loops", "", lanes},
+    {"atomics of many blocks are those of loops", "", atomics},
     {"a copy is not there before its wait", "", read_before_its_wait},
     {"a copy without a wait is reported", "ends while 1 of its copies", [] { return copies("never_waited_for"); }},
     {"a copy without a group is not waited for", "ends while 1 of its copies", [] { return copies("not_committed"); }},
