@@ -49,6 +49,7 @@ const BIN = join(TOOLS, 'nvidia/cu13/bin')
 /** Machine code that a kernel must have: 16-byte accesses, tensor cores, loads of matrices, copies that run on their own. */
 const WIDE = [/\bLDG\.E\.128/]
 const TENSOR = [/\bHMMA\.16816\.F32\.BF16/, /\bLDSM\.16\.M88\.4/, /\bLDGSTS\.E\.BYPASS\.128/]
+const TENSOR_COLUMNS = [...TENSOR.filter(({ source }) => !source.includes('LDSM')), /\bLDSM\.16\.MT88\.4/]
 const WANTED = {
   log_prob_and_backward_rows: WIDE,
   log_prob_backward_rows: WIDE,
@@ -59,6 +60,8 @@ const WANTED = {
   product_8: TENSOR,
   product_64: TENSOR,
   product_128: TENSOR,
+  product_d_w: TENSOR_COLUMNS,
+  product_dt_x: TENSOR_COLUMNS,
 }
 
 /** Exit statuses of `fulmar-device` that are no answer: wrong arguments, no GPU, no program. */

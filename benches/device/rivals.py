@@ -26,6 +26,8 @@ MANY_ROWS = [
     (8192, 2048, 11008),
     (8192, 37888, 3584),
 ]
+# The same for gradients: the operands that are stored as columns.
+GRADIENTS = {(8192, 2048, 22016): "w", (22016, 2048, 8192): "both"}
 FEW_ROWS = [1, 8, 64, 256]
 
 
@@ -200,11 +202,12 @@ def products(rivals):
     torch = rivals.torch
     torch.backends.cuda.matmul.allow_tf32 = False
 
-    def product(name, rival, file, shape, dtype, goal=None):
+    def product(name, rival, file, shape, dtype, goal=None, columns=""):
         rows, outs, inner = shape if rivals.is_gpu else (4, 64, 64)
 
         def make():
-            x, w = rivals.random(rows, inner, dtype=dtype), rivals.random(outs, inner, dtype=dtype)
+            x = rivals.random(inner, rows, dtype=dtype).T if columns == "both" else rivals.random(rows, inner, dtype=dtype)
+            w = rivals.random(inner, outs, dtype=dtype).T if columns else rivals.random(outs, inner, dtype=dtype)
             return lambda: torch.nn.functional.linear(x, w)
 
         rivals.measure(name, rival, file, make, goal, operations=2 * rows * outs * inner)
@@ -213,6 +216,9 @@ def products(rivals):
     product("limit 8192^3", "cuBLAS, bf16", "product", (8192, 8192, 8192), torch.bfloat16)
     for shape in MANY_ROWS:
         product("product " + " x ".join(map(str, shape)), "cuBLAS", "product", shape, torch.bfloat16, goal=0.45)
+    for shape, columns in GRADIENTS.items():
+        name = "product " + " x ".join(map(str, shape))
+        product(name, "cuBLAS", "product", shape, torch.bfloat16, goal=0.45, columns=columns)
     for rows in FEW_ROWS:
         shape = (rows, 22016, 2048)
         product("product " + " x ".join(map(str, shape)), "cuBLAS", "product", shape, torch.bfloat16, goal=0.7)

@@ -19,6 +19,9 @@ const ROUNDS: usize = 2;
 /// Numbers that are drawn; longer inputs repeat them.
 const DRAWN: usize = 1 << 22;
 
+/// Kernels of products in bfloat16: by the rows of a block, and those of gradients.
+const PRODUCTS: [&str; 5] = ["product_8", "product_64", "product_128", "product_d_w", "product_dt_x"];
+
 /// A kernel at one shape.
 struct Bench {
     /// The name of the bench, which a rival of `rivals.py` shares.
@@ -44,7 +47,7 @@ struct Work {
     operations: usize,
 }
 
-const BENCHES: [Bench; 17] = [
+const BENCHES: [Bench; 19] = [
     Bench { name: "log_prob", file: "log_prob", kernel: "log_prob_rows", make: log_prob, goal: Some(0.85) },
     Bench {
         name: "log_prob_and_gradient",
@@ -66,30 +69,28 @@ const BENCHES: [Bench; 17] = [
     Bench { name: "cast", file: "cast", kernel: "f32_to_bf16", make: cast, goal: None },
     Bench { name: "product_f32", file: "product_f32", kernel: "product_f32", make: product_f32, goal: None },
     // Gate and up of 0.5 B, 3 B and 7 B parameters, and down of 3 B.
-    product("product 8192 x 9728 x 896", product_of::<8_192, 9_728, 896>, None, 128),
-    product("product 8192 x 22016 x 2048", product_of::<8_192, 22_016, 2_048>, None, 128),
-    product("product 16384 x 22016 x 2048", product_of::<16_384, 22_016, 2_048>, None, 128),
-    product("product 8192 x 2048 x 11008", product_of::<8_192, 2_048, 11_008>, None, 128),
-    product("product 8192 x 37888 x 3584", product_of::<8_192, 37_888, 3_584>, None, 128),
-    product("product 1 x 22016 x 2048", product_of::<1, 22_016, 2_048>, Some(0.65), 8),
-    product("product 8 x 22016 x 2048", product_of::<8, 22_016, 2_048>, Some(0.65), 8),
-    product("product 64 x 22016 x 2048", product_of::<64, 22_016, 2_048>, Some(0.65), 64),
-    product("product 256 x 22016 x 2048", product_of::<256, 22_016, 2_048>, None, 128),
+    product("product 8192 x 9728 x 896", 2, product_of::<8_192, 9_728, 896, 2>, None),
+    product("product 8192 x 22016 x 2048", 2, product_of::<8_192, 22_016, 2_048, 2>, None),
+    product("product 16384 x 22016 x 2048", 2, product_of::<16_384, 22_016, 2_048, 2>, None),
+    product("product 8192 x 2048 x 11008", 2, product_of::<8_192, 2_048, 11_008, 2>, None),
+    product("product 8192 x 37888 x 3584", 2, product_of::<8_192, 37_888, 3_584, 2>, None),
+    // Both gradients of gate and up of 3 B.
+    product("product 8192 x 2048 x 22016", 3, product_of::<8_192, 2_048, 22_016, 3>, None),
+    product("product 22016 x 2048 x 8192", 4, product_of::<22_016, 2_048, 8_192, 4>, None),
+    product("product 1 x 22016 x 2048", 0, product_of::<1, 22_016, 2_048, 0>, Some(0.65)),
+    product("product 8 x 22016 x 2048", 0, product_of::<8, 22_016, 2_048, 0>, Some(0.65)),
+    product("product 64 x 22016 x 2048", 1, product_of::<64, 22_016, 2_048, 1>, Some(0.65)),
+    product("product 256 x 22016 x 2048", 2, product_of::<256, 22_016, 2_048, 2>, None),
 ];
 
-/// Returns a bench of a product in bfloat16, with blocks of so many rows.
+/// Returns a bench of kernel number `kernel` of [`PRODUCTS`].
 const fn product(
     name: &'static str,
+    kernel: usize,
     make: fn(&Card) -> Result<Work>,
     goal: Option<f64>,
-    rows_each: usize,
 ) -> Bench {
-    let kernel = match rows_each {
-        8 => "product_8",
-        64 => "product_64",
-        _ => "product_128",
-    };
-    Bench { name, file: "product", kernel, make, goal }
+    Bench { name, file: "product", kernel: PRODUCTS[kernel], make, goal }
 }
 
 /// Measures every bench; returns whether all of them ran.
@@ -278,19 +279,16 @@ fn product_f32(card: &Card) -> Result<Work> {
     })
 }
 
-/// A product of bfloat16 rows whose kernel is the one for so many rows. Of few rows, reading the weights is the limit.
-fn product_of<const ROWS: usize, const OUTS: usize, const INNER: usize>(card: &Card) -> Result<Work> {
+/// A product of bfloat16 by kernel number `KERNEL` of [`PRODUCTS`]. Of few rows, reading the weights is the limit.
+fn product_of<const ROWS: usize, const OUTS: usize, const INNER: usize, const KERNEL: usize>(
+    card: &Card,
+) -> Result<Work> {
     let [rows, outs, inner] = sized(card, [ROWS, OUTS, INNER], [ROWS.min(130), 136, 80]);
-    let kernel = check::product::KERNELS[match ROWS {
-        ..=16 => 0,
-        17..=64 => 1,
-        _ => 2,
-    }];
     let (x, w) = (halves(card, "x", rows * inner)?, halves(card, "w", outs * inner)?);
     let y = card.poisoned::<f32>(rows * outs)?;
     let queue = move |card: &Card| {
-        let arguments = arguments![&x, &w, &y, rows, outs, inner, 0_u32];
-        card.queue(kernel.0, check::product::grid(rows, outs, kernel), arguments)
+        let grid = check::product::grid(rows, outs, check::product::KERNELS[KERNEL.min(2)]);
+        card.queue(PRODUCTS[KERNEL], grid, arguments![&x, &w, &y, rows, outs, inner, 0_u32])
     };
     Ok(Work {
         shape: String::new(),

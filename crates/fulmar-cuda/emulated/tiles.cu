@@ -25,7 +25,7 @@ KERNEL(product_of_fragments, WARP, (const uint16_t* a_rk, const uint16_t* b_ck, 
 // Writes what each lane loads of COUNT matrices [8, 8].
 template <bool IS_TRANSPOSED, int COUNT>
 static __device__ void load(unsigned char* shared, const uint16_t* from, uint32_t* to) {
-    uint16_t* rows = (uint16_t*)shared; // [32, STRIDE]
+    uint16_t* rows = (uint16_t*)shared;              // [32, STRIDE]
     const uint32_t written = WARP - 1 - threadIdx.x; // not the row that this lane names below
     for (uint32_t k = 0; k < 8; k++) rows[written * STRIDE + k] = from[written * 8 + k];
     __syncwarp();
@@ -34,10 +34,10 @@ static __device__ void load(unsigned char* shared, const uint16_t* from, uint32_
     for (uint32_t i = 0; i < COUNT; i++) to[threadIdx.x * COUNT + i] = words[i];
 }
 
-#define LOADS(name, is_transposed, count)                             \
+#define LOADS(name, is_transposed, count)                      \
     KERNEL(name, WARP, (const uint16_t* from, uint32_t* to)) { \
-        SHARED(shared);                                               \
-        load<is_transposed, count>(shared, from, to);                 \
+        SHARED(shared);                                        \
+        load<is_transposed, count>(shared, from, to);          \
     }
 LOADS(load_1, false, 1)
 LOADS(load_2, false, 2)

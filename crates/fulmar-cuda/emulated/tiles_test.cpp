@@ -151,8 +151,8 @@ int atomics() {
         void* places[] = {&from_at, &to};
         if (cuLaunchKernel(function("atomics"), 50, 1, 1, 64, 1, 1, 0, nullptr, places, nullptr)) return false;
         const std::vector<uint32_t> found = words(to, 6);
-        return found[0] == from.size() && found[1] == sum && found[2] == least && found[3] == most &&
-               found[4] == found[5] && found[4] != 0;
+        return found[0] == from.size() && found[1] == sum && found[2] == least && found[3] == most && found[4] == found[5] &&
+               found[4] != 0;
     });
 }
 
@@ -179,8 +179,7 @@ const std::vector<Case> TILE_CASES = {
     {"a copy without a wait is reported", "ends while 1 of its copies", [] { return copies("never_waited_for"); }},
     {"a copy without a group is not waited for", "ends while 1 of its copies", [] { return copies("not_committed"); }},
     {"a source written during its copy is reported", "source of a copy was written", [] { return copies("source_written"); }},
-    {"a copy past shared memory is reported", "outside of the shared memory",
-     [] { return copies("copied_past_shared", 256); }},
+    {"a copy past shared memory is reported", "outside of the shared memory", [] { return copies("copied_past_shared", 256); }},
     {"a misaligned copy is reported", "not a multiple of 8", [] { return copies("copied_misaligned"); }},
     {"a copy from past an allocation is reported", "is of no allocation",
      [] { return launch("copied_past_the_end", allocate(64), 1024); }},

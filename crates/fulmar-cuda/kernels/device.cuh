@@ -68,10 +68,10 @@ template <bool IS_TRANSPOSED = false, int COUNT>
 __device__ __forceinline__ void load_matrices(uint32_t (&to)[COUNT], const void* row) {
     static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4);
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
-#define LOAD_MATRICES(form, places, ...)                                                                            \
-    if constexpr (IS_TRANSPOSED)                                                                                    \
+#define LOAD_MATRICES(form, places, ...)                                                                                     \
+    if constexpr (IS_TRANSPOSED)                                                                                             \
         asm volatile("ldmatrix.sync.aligned.m8n8." form ".trans.shared.b16 " places ";" : __VA_ARGS__ : "r"(at) : "memory"); \
-    else                                                                                                            \
+    else                                                                                                                     \
         asm volatile("ldmatrix.sync.aligned.m8n8." form ".shared.b16 " places ";" : __VA_ARGS__ : "r"(at) : "memory")
     if constexpr (COUNT == 1) {
         LOAD_MATRICES("x1", "{%0}, [%1]", "=r"(to[0]));

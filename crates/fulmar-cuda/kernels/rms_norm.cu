@@ -62,7 +62,8 @@ __device__ __forceinline__ void norm_of_sum(unsigned char* shared, float* x_nd, 
 
 // One block of threads a row; shared memory: D + 1 floats.
 KERNEL(rms_norm_of_sum, THREADS,
-       (float* x_nd, const float* added_nd, const float* weight_d, float eps, uint32_t width, float* out_nd, float* inv_rms_n)) {
+       (float* x_nd, const float* added_nd, const float* weight_d, float eps, uint32_t width, float* out_nd,
+        float* inv_rms_n)) {
     SHARED(shared);
     norm_of_sum(shared, x_nd, added_nd, weight_d, eps, width, out_nd, inv_rms_n);
 }
@@ -76,7 +77,8 @@ KERNEL(rms_norm_of_sum_bf16, THREADS,
 // Adds dx to d_x_nd. One block of threads a row; shared memory: D + 1 floats. The processor sums w dy x in one chain, so one
 // thread does; other rows run meanwhile.
 KERNEL(rms_norm_backward, THREADS,
-       (const float* x_nd, const float* weight_d, const float* inv_rms_n, const float* d_out_nd, uint32_t width, float* d_x_nd)) {
+       (const float* x_nd, const float* weight_d, const float* inv_rms_n, const float* d_out_nd, uint32_t width,
+        float* d_x_nd)) {
     SHARED(shared);
     float* products = (float*)shared; // [D]
     float* pull_of_row = products + width;

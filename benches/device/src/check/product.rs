@@ -19,7 +19,7 @@ pub const KERNELS: [(&str, usize, usize); 3] =
 const ERROR_MAX: f64 = 4e-3;
 
 /// Rows, outputs and inputs: one below and above a tile, an instruction, a stage and a part in each direction, and odd numbers.
-const SHAPES: [(usize, usize, usize); 16] = [
+const SHAPES: [(usize, usize, usize); 18] = [
     (1, 1, 1),
     (1, 16, 16),
     (7, 15, 17),
@@ -36,6 +36,8 @@ const SHAPES: [(usize, usize, usize); 16] = [
     (1, 130, 640),
     (5, 48, 2_064),
     (4, 24, 4_872),
+    (1, 1_200, 24),
+    (1_032, 9, 16),
 ];
 
 /// Compares the kernels at every shape.
@@ -45,7 +47,9 @@ const SHAPES: [(usize, usize, usize); 16] = [
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for sizes @ (rows, outs, inner) in SHAPES {
         let (x, w) = (halves("x", rows * inner, 1.0), halves("w", outs * inner, 1.0));
-        compare(card, report, &format!("{rows} x {outs} x {inner}"), sizes, [&x, &w])?;
+        let shape = format!("{rows} x {outs} x {inner}");
+        compare(card, report, &shape, sizes, [&x, &w])?;
+        gradients(card, report, &shape, sizes, [&x, &w])?;
     }
     special(card, report)?;
     misaligned(card, report)?;
@@ -93,10 +97,55 @@ fn compare(
         let y = card.upload(&before)?;
         card.launch(name, grid(rows, outs, kernel), arguments![&x_at, &w_at, &y, rows, outs, inner, 1_u32])?;
         report.same(&format!("{name}, added"), shape, &y.read()?, &added);
+        let mut halves = vec![bf16::ZERO; found.len()];
+        fulmar_kernel::f32_to_bf16(&found, &mut halves);
+        let (name_bf16, y) = (format!("{name}_bf16"), card.poisoned(rows * outs)?);
+        let arguments = arguments![&x_at, &w_at, &y, rows, outs, inner, 0_u32];
+        card.launch(&name_bf16, grid(rows, outs, kernel), arguments)?;
+        report.same(&name_bf16, shape, &y.read()?, &halves);
         let first = first.get_or_insert_with(|| found.clone());
         report.same(&format!("{name} as {}", KERNELS[0].0), shape, &found, first);
     }
     Ok(())
+}
+
+/// The gradients of a product: d w, and d^T x.
+fn gradients(
+    card: &Card,
+    report: &mut Report,
+    shape: &str,
+    (rows, outs, inner): (usize, usize, usize),
+    [x, w]: [&[bf16]; 2],
+) -> Result<()> {
+    let d = halves("d", rows * outs, 1.0);
+    let (d_t, x_t, w_t) = (columns(&d, outs), columns(x, inner), columns(w, inner));
+    let (x_at, w_at, d_at) = (card.upload(x)?, card.upload(w)?, card.upload(&d)?);
+    // Name, operands on the card, the same as rows, and the sizes of the result and of its sums.
+    let cases = [
+        ("product_d_w", [&d_at, &w_at], [&d, &w_t], (rows, inner, outs)),
+        ("product_dt_x", [&d_at, &x_at], [&d_t, &x_t], (outs, inner, rows)),
+    ];
+    for (name, [left, right], [x, w], sizes @ (rows, outs, inner)) in cases {
+        let grid = grid(rows, outs, KERNELS[2]);
+        let y = card.poisoned(rows * outs)?;
+        card.launch(name, grid, arguments![left, right, &y, rows, outs, inner, 0_u32])?;
+        let found = y.read()?;
+        if card.is_emulated() {
+            report.same(name, shape, &found, &multiply(x, w, sizes));
+        }
+        report.near(name, shape, &found, &in_f64(x, w, sizes), ERROR_MAX);
+        let before = random("before", rows * outs, 1.0);
+        let added: Vec<f32> = before.iter().zip(&found).map(|(before, product)| before + product).collect();
+        let y = card.upload(&before)?;
+        card.launch(name, grid, arguments![left, right, &y, rows, outs, inner, 1_u32])?;
+        report.same(&format!("{name}, added"), shape, &y.read()?, &added);
+    }
+    Ok(())
+}
+
+/// Returns the columns of a matrix as rows.
+fn columns(matrix: &[bf16], width: usize) -> Vec<bf16> {
+    (0..width).flat_map(|column| matrix.iter().skip(column).step_by(width).copied()).collect()
 }
 
 /// A row of NaN, one of infinities, zeros with a sign and numbers at both ends of the range change no other row.
