@@ -3,7 +3,7 @@
 import { FulmarError, HfTokenizer } from 'fulmar'
 import { countdownProblem } from 'fulmar/reward'
 import { NonTensorStack, Ragged, Tensor, TensorDict } from 'fulmar/tensor'
-import { JSONCallParser, ToolRegistry, XMLBlockParser } from 'fulmar/tools'
+import { JSONCallParser, PythonBlockParser, Sandbox, ToolRegistry, XMLBlockParser } from 'fulmar/tools'
 import {
   AddThinkingPrompt,
   ChatEnv,
@@ -12,9 +12,11 @@ import {
   DatasetChatEnv,
   ExecuteToolsInOrder,
   GSM8KEnv,
+  History,
   IncrementalTokenizer,
   nextRoot,
   PolicyVersion,
+  PythonInterpreter,
   replyPolicy,
   SimpleToolTransform,
   StepCounter,
@@ -43,6 +45,8 @@ const KINDS = {
   simple_tool: simpleTool,
   execute_tools_in_order: executeToolsInOrder,
   tool_registry: construct,
+  python_interpreter: pythonInterpreter,
+  python_interpreter_env: pythonInterpreterEnv,
 }
 
 /** The options of each kind that has any. */
@@ -70,13 +74,16 @@ export const chatEnvs = {
       'result.error.message': 'of a refusal only the fact is compared',
     },
   },
-  matches: ({ kind }) => Object.hasOwn(KINDS, kind) || PYTHON.includes(kind),
+  matches: ({ kind }) => Object.hasOwn(KINDS, kind),
   prepare: async (folder) => {
     const path = rowFile(folder, 'tokenizers/qwen2')
     return path === undefined ? undefined : HfTokenizer.fromFolder(path)
   },
-  check({ value: row }, tokenizer) {
-    if (PYTHON.includes(row.kind)) return { skipped: `a sandbox that runs Python (${row.kind})` }
+  async check({ value: row }, tokenizer) {
+    if (PYTHON.includes(row.kind)) {
+      const support = await Sandbox.support()
+      if (!support.isUsable) return { skipped: `a sandbox that runs Python: ${support.reason}` }
+    }
     if (tokenizer === undefined) return { skipped: 'tokenizers/qwen2' }
     const strange = Object.keys(row.config ?? {}).find((name) => !CONFIG[row.kind]?.includes(name))
     return strange === undefined ? KINDS[row.kind](row, tokenizer) : `the option ${strange} is not known`
@@ -358,6 +365,34 @@ async function toolAnswers({ content }, transform) {
   const [chat] = chatsAt(await stepped(env, dict, content), ['history', 'prompt'])
   const answers = chat.slice(2).map((message) => message.content)
   return answers.length === 0 ? null : answers
+}
+
+async function pythonInterpreter({ persistent, contents, outputs }) {
+  for (const [at, content] of contents.entries()) {
+    const codes = new PythonBlockParser().parse(content).calls.map(({ args }) => args.code)
+    const blocks = same('blocks', outputs[at].blocks, codes)
+    if (blocks !== undefined) return blocks
+    const interpreter = new PythonInterpreter({ persistent })
+    const answers = await toolAnswers({ content }, interpreter)
+    interpreter.close()
+    const results = same('results', outputs[at].results, answers)
+    if (results !== undefined) return results
+  }
+  return undefined
+}
+
+async function pythonInterpreterEnv({ replies, batch_size: batchSize, next: expected, rendered }, tokenizer) {
+  const interpreter = new PythonInterpreter()
+  const env = new TransformedEnv(new ChatEnv({ batchSize, systemPrompt: 'S' }), [interpreter])
+  const dict = await env.reset(TensorDict.from({ query: new NonTensorStack(['q']) }, { batchSize }))
+  const next = await stepped(env, dict, replies[0])
+  interpreter.close()
+  const wrong = dictDifference('next', expected, next)
+  if (wrong !== undefined) return wrong
+  const texts = chatsAt(next, ['history', 'prompt']).map((chat) =>
+    History.fromChats(chat).applyChatTemplate({ ...TEMPLATE, tokenizer, addGenerationPrompt: true }),
+  )
+  return same('rendered', rendered, texts)
 }
 
 /** The expected entries that a dictionary lacks; it may have more. */

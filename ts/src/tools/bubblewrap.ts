@@ -79,22 +79,46 @@ const UNPACK_RUN_PACK = [
 export function runInBubblewrap(program: Program): Promise<ProgramEnd> {
   const { bwrap, limits, command } = program
   const { cpuSeconds, memoryBytes, fileBytes, numProcesses, numFiles } = limits
-  const isRoot = process.getuid?.() === 0
-  const child = spawn(
-    bwrap,
-    [
-      ...namespaces(limits),
-      ...wrapped(command, [cpuSeconds, memoryBytes, fileBytes, numProcesses, numFiles]),
-    ],
-    {
-      stdio: ['pipe', 'pipe', 'pipe', 'pipe', 'pipe', 'pipe'],
-      env: { PATH: '/usr/bin:/bin' },
-      cwd: '/',
-      detached: true,
-      ...(isRoot && { uid: NOBODY, gid: NOBODY }),
-    },
-  )
+  const bounds = [cpuSeconds, memoryBytes, fileBytes, numProcesses, numFiles]
+  const child = spawned(bwrap, [...namespaces(limits, 5), ...wrapped(command, bounds)], 6)
   return new ProgramRun(child, program).end
+}
+
+/** A program that runs until it is killed, by {@link killGroup}. Its home is empty, and forgotten at its end. */
+export interface LastingProgram extends Pick<Program, 'command' | 'bwrap'> {
+  /** Bytes of the home. */
+  readonly homeBytes: number
+}
+
+/** Starts a program, whose standard input, output and error are pipes. It sets its own limits. */
+export function startInBubblewrap({ command, bwrap, homeBytes }: LastingProgram): ChildProcess {
+  const child = spawned(bwrap, [...namespaces({ homeBytes }, 3), ...command], 4)
+  const filterIn: Readable | Writable | null | undefined = child.stdio[3]
+  filterIn?.on('error', () => {})
+  if (filterIn && 'end' in filterIn) filterIn.end(FILTER)
+  return child
+}
+
+/** Kills a process and, by its namespace, everything inside. */
+export function killGroup({ pid }: ChildProcess): void {
+  if (pid === undefined) return
+  try {
+    process.kill(-pid, 'SIGKILL')
+  } catch {
+    // The group has ended.
+  }
+}
+
+/** Starts bubblewrap in a process group of its own, with pipes for so many descriptors. */
+function spawned(bwrap: string, args: readonly string[], numPipes: number): ChildProcess {
+  const isRoot = process.getuid?.() === 0
+  return spawn(bwrap, args, {
+    stdio: Array.from({ length: numPipes }, () => 'pipe' as const),
+    env: { PATH: '/usr/bin:/bin' },
+    cwd: '/',
+    detached: true,
+    ...(isRoot && { uid: NOBODY, gid: NOBODY }),
+  })
 }
 
 /** One run: collects output up to its limits and kills the process group at the deadline. */
@@ -152,16 +176,9 @@ class ProgramRun {
     else this.#kill('output')
   }
 
-  /** Kills bubblewrap and, by its namespace, everything inside. */
   #kill(limit: 'timeout' | 'output' | undefined): void {
     this.#limit ??= limit
-    const { pid } = this.#child
-    if (pid === undefined) return
-    try {
-      process.kill(-pid, 'SIGKILL')
-    } catch {
-      // The group has ended.
-    }
+    killGroup(this.#child)
   }
 
   #ended(code: number | null, killedBy: NodeJS.Signals | null): ProgramEnd {
@@ -184,12 +201,12 @@ function collect(stream: unknown, onBytes: (bytes: Buffer) => void): void {
     (stream as Readable).on('data', onBytes)
 }
 
-/** Options of bubblewrap: everything that a program may see. */
-function namespaces({ homeBytes }: Required<SandboxLimits>): string[] {
+/** Options of bubblewrap: everything that a program may see. The filter of calls comes from a descriptor. */
+function namespaces({ homeBytes }: { readonly homeBytes: number }, filterFd: number): string[] {
   const size = String(homeBytes)
   return [
     ...['--unshare-all', '--unshare-user', '--disable-userns', '--die-with-parent', '--new-session'],
-    ...(FILTER ? ['--seccomp', '5'] : []),
+    ...(FILTER ? ['--seccomp', String(filterFd)] : []),
     ...['--uid', '1000', '--gid', '1000', '--hostname', 'sandbox', '--clearenv'],
     ...['--setenv', 'PATH', '/usr/bin:/bin', '--setenv', 'HOME', SANDBOX_HOME, '--setenv', 'LANG', 'C.UTF-8'],
     ...['--ro-bind', '/usr', '/usr', ...['/bin', '/lib', '/lib64', '/sbin'].flatMap(systemFolder)],

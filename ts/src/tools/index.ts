@@ -1,7 +1,10 @@
 /** Tools that a policy may call, parsers of calls, and their execution. */
 
+export type { PythonResult } from './interpreter.js'
+export type { InterpreterOptions } from './interpreters.js'
 export { JSONCallParser } from './json-call-parser.js'
-export { type PythonToolOptions, pythonTool } from './python-tool.js'
+export { PythonBlockParser } from './python-block-parser.js'
+export { type PythonTool, type PythonToolOptions, pythonTool } from './python-tool.js'
 export {
   Sandbox,
   type SandboxLimits,

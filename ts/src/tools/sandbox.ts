@@ -77,6 +77,7 @@ export type SandboxSupport =
   | { readonly isUsable: true }
   | { readonly isUsable: false; readonly reason: string }
 
+/** The limits unless others are given. */
 const DEFAULTS: Required<SandboxLimits> = {
   timeoutMs: 10_000,
   cpuSeconds: 10,
@@ -251,7 +252,8 @@ export class Sandbox {
   }
 }
 
-function checkedLimits(limits: SandboxLimits = {}): Required<SandboxLimits> {
+/** Returns all limits. @throws {FulmarError} `UNKNOWN_NAME` or `OUT_OF_RANGE`. */
+export function checkedLimits(limits: SandboxLimits = {}): Required<SandboxLimits> {
   checkKnownKeys('limits', limits, Object.keys(DEFAULTS))
   const all = { ...DEFAULTS, ...limits }
   for (const [name, value] of Object.entries(all)) {
@@ -286,7 +288,8 @@ function checked(command: readonly string[]): readonly string[] {
   throw new FulmarError('MALFORMED', 'program must have no NUL character: got one')
 }
 
-function checkPath(path: string): void {
+/** @throws {FulmarError} `MALFORMED` for a path that is not relative. */
+export function checkPath(path: string): void {
   const isRelative = typeof path === 'string' && path !== '' && !path.startsWith('/') && !path.includes('\0')
   if (isRelative) return
   throw new FulmarError('MALFORMED', `path must be relative to the home: got ${describeValue(path)}`)

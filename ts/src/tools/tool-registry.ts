@@ -11,6 +11,11 @@ export interface ToolContext {
   readonly signal: AbortSignal
   /** Conversation up to the call: a copy made on first access. */
   readonly messages: readonly Message[]
+  /**
+   * Fires when the conversation of the call ends. All calls of a conversation have the same object, so a tool may keep
+   * state under it. `undefined` if the caller of the runner gave none.
+   */
+  readonly conversation: AbortSignal | undefined
 }
 
 /** A validator of Standard Schema (version 1), such as a schema of zod, valibot or arktype. */
@@ -54,6 +59,8 @@ export interface Tool<Args = Readonly<Record<string, unknown>>> {
   readonly parameters?: Readonly<Record<string, unknown>>
   /** Validates arguments instead of `parameters`; the tool gets its output. */
   readonly schema?: StandardSchema
+  /** If true, the tool keeps state for each conversation, so its calls need `context.conversation`. @default false */
+  readonly perConversation?: boolean
   /** Runs a call and returns JSON. An error becomes the answer of the call. */
   run(args: Args, context: ToolContext): unknown
 }
@@ -113,6 +120,11 @@ export class ToolRegistry {
     return await this.#entry(name).check(args)
   }
 
+  /** True if a tool keeps state for each conversation. */
+  get perConversation(): boolean {
+    return Array.from(this.#tools.values()).some(({ tool }) => tool.perConversation === true)
+  }
+
   get names(): readonly string[] {
     return [...this.#tools.keys()]
   }
@@ -143,8 +155,8 @@ const ANY_OBJECT = { type: 'object', properties: {} }
 const NAME_CHARS_MAX = 64
 
 function checkTool(tool: Tool): void {
-  checkKnownKeys('tool', tool, ['name', 'description', 'parameters', 'schema', 'run'])
-  const { name, description = '', parameters = ANY_OBJECT, schema, run } = tool
+  checkKnownKeys('tool', tool, ['name', 'description', 'parameters', 'schema', 'perConversation', 'run'])
+  const { name, description = '', parameters = ANY_OBJECT, schema, perConversation = false, run } = tool
   if (typeof name !== 'string' || !/^[\w.-]{1,64}$/.test(name)) {
     throw new FulmarError(
       'MALFORMED',
@@ -161,6 +173,7 @@ function checkTool(tool: Tool): void {
       schema === undefined || typeof schema['~standard']?.validate === 'function',
       schema,
     ],
+    'perConversation must be true or false': [typeof perConversation === 'boolean', perConversation],
     'run must be a function': [typeof run === 'function', run],
   }).find(([, [isRight]]) => !isRight)
   if (wrong) {

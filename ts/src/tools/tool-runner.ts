@@ -57,6 +57,8 @@ export interface ToolRunOptions {
   readonly stopOnError?: boolean
   /** Stops all calls. */
   readonly signal?: AbortSignal | undefined
+  /** Fires when the conversation ends: the same object for all its calls. Tools that keep state need it. */
+  readonly conversation?: AbortSignal | undefined
 }
 
 /** Number of characters of a tool's error message that are passed on. */
@@ -124,7 +126,12 @@ export class ToolRunner {
    * @throws {FulmarError} `ABORTED` if `signal` fires. Never for text of a policy or an error of a tool.
    */
   async run(calls: readonly ToolCall[], options: ToolRunOptions): Promise<readonly ToolResult[]> {
-    checkKnownKeys('options', options, ['messages', 'inOrder', 'stopOnError', 'signal'], ['messages'])
+    checkKnownKeys(
+      'options',
+      options,
+      ['messages', 'inOrder', 'stopOnError', 'signal', 'conversation'],
+      ['messages'],
+    )
     const { maxCalls } = this.#limits
     const allowed = calls.slice(0, maxCalls)
     const results = options.inOrder
@@ -146,20 +153,19 @@ export class ToolRunner {
     return results
   }
 
-  async #runOne(call: ToolCall, { messages, signal }: ToolRunOptions): Promise<ToolResult> {
+  async #runOne(call: ToolCall, options: ToolRunOptions): Promise<ToolResult> {
     const { problem, tool: name } = call
     if (problem !== undefined) return failed(call, 'MALFORMED', problem)
     if (!this.tools.has(name)) return failed(call, 'UNKNOWN_NAME', this.tools.refusalOf(name))
     const given = jsonWithin('arguments', call.args, this.#limits.maxArgumentChars)
     if ('rule' in given) return failed(call, given.isNoJson ? 'MALFORMED' : 'LIMIT_EXCEEDED', given.rule)
-    return await this.#slots.run(() => this.#ask(call, JSON.parse(given.text), messages, signal))
+    return await this.#slots.run(() => this.#ask(call, JSON.parse(given.text), options))
   }
 
   async #ask(
     call: ToolCall,
     args: unknown,
-    messages: readonly Message[],
-    signal: AbortSignal | undefined,
+    { messages, signal, conversation }: ToolRunOptions,
   ): Promise<ToolResult> {
     const { clock, timeoutMs } = this.#limits
     const answer = await withDeadline({
@@ -170,7 +176,11 @@ export class ToolRunner {
         const checked = await this.tools.check(call.tool, args)
         if (!checked.ok) return { problem: checked.problem }
         if (context.signal.aborted) return { problem: 'no answer of its check in time' }
-        return { value: await this.tools.get(call.tool).run(checked.value, contextOf(context, messages)) }
+        return {
+          value: await this.tools
+            .get(call.tool)
+            .run(checked.value, contextOf(context, messages, conversation)),
+        }
       },
     })
     if (answer.kind === 'timeout')
@@ -200,8 +210,13 @@ function failed(call: ToolCall, code: FulmarError['code'], message: string, caus
 }
 
 /** Creates both on first access: most tools use neither. */
-function contextOf(context: { readonly signal: AbortSignal }, messages: readonly Message[]): ToolContext {
+function contextOf(
+  context: { readonly signal: AbortSignal },
+  messages: readonly Message[],
+  conversation: AbortSignal | undefined,
+): ToolContext {
   return {
+    conversation,
     get signal() {
       return context.signal
     },

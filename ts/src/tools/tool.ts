@@ -84,6 +84,8 @@ export interface ToolOptions<Schema extends ObjectSchema | StandardSchema> {
    * @default `schema` if it is a JSON Schema; else any object
    */
   readonly parameters?: ObjectSchema
+  /** If true, the tool keeps state for each conversation; see {@link Tool.perConversation}. @default false */
+  readonly perConversation?: boolean
   /** Runs a call and returns JSON, or a promise of it. An error becomes the answer of the call. */
   readonly run: (args: ArgumentsOf<Schema>, context: ToolContext) => unknown
 }
@@ -117,14 +119,15 @@ export function tool<const Schema extends ObjectSchema | StandardSchema>(
   checkKnownKeys(
     'tool',
     options,
-    ['name', 'description', 'schema', 'parameters', 'run'],
+    ['name', 'description', 'schema', 'parameters', 'perConversation', 'run'],
     ['name', 'schema', 'run'],
   )
-  const { name, description, schema, parameters, run } = options
+  const { name, description, schema, parameters, perConversation, run } = options
   const checked = isStandard(schema)
     ? { schema, ...(parameters && { parameters }) }
     : { parameters: parameters ?? (schema as ObjectSchema) }
-  const made = { name, ...(description !== undefined && { description }), ...checked, run }
+  const keeps = perConversation === undefined ? {} : { perConversation }
+  const made = { name, ...(description !== undefined && { description }), ...checked, ...keeps, run }
   new ToolRegistry([made as Tool])
   return Object.freeze(made)
 }

@@ -55,6 +55,7 @@ export function withTools(options: WithToolsOptions): MessageEnv {
     throw new FulmarError('MALFORMED', `runner must be a ToolRunner: got ${describeValue(runner)}`)
   }
   let said: Message[] = []
+  const conversation = new AbortController()
   return {
     async init(context) {
       const { tools = [], ...first } = await env.init(context)
@@ -69,12 +70,19 @@ export function withTools(options: WithToolsOptions): MessageEnv {
         said.push(...(output.envMessages ?? []))
         return output
       }
-      const results = await runner.run(calls, { messages: said, signal: context.signal })
+      const results = await runner.run(calls, {
+        messages: said,
+        signal: context.signal,
+        conversation: conversation.signal,
+      })
       const envMessages = results.map((result) => toolMessage(result, 'tool'))
       said.push(...envMessages)
       const toolErrors = results.filter(({ ok }) => !ok).length
       return { envMessages, envRewards: { toolCalls: calls.length, toolErrors } }
     },
-    close: () => env.close(),
+    close: () => {
+      conversation.abort()
+      return env.close()
+    },
   }
 }

@@ -70,6 +70,28 @@ describe('withTools', () => {
     expect(envMessages).toEqual([{ role: 'tool', content: 'Tool add executed successfully:\n{"sum":2}' }])
   })
 
+  it('gives all calls of a conversation the same signal, which fires when it is closed', async () => {
+    const seen: unknown[] = []
+    const keep = {
+      name: 'keep',
+      perConversation: true,
+      run: (_: unknown, { conversation }: { conversation: AbortSignal | undefined }) =>
+        seen.push(conversation),
+    }
+    const runnerOfBoth = new ToolRunner({ tools: [keep] })
+    expect([runnerOfBoth.tools.perConversation, runner.tools.perConversation]).toEqual([true, false])
+    const [one, other] = [asks(), asks()].map((env) => withTools({ env, runner: runnerOfBoth }))
+    const said = { role: 'assistant', content: null, tool_calls: [call('c', 'keep', '{}')] }
+    for (const conversation of [one, one, other]) {
+      if (seen.length !== 1) await conversation?.init(context)
+      await conversation?.step(said, context)
+    }
+    const [first, again, third] = seen as AbortSignal[]
+    expect([first === again, first === third, first?.aborted]).toEqual([true, false, false])
+    await one?.close()
+    expect([first?.aborted, third?.aborted]).toEqual([true, false])
+  })
+
   it('stops at the deadline of a step, and leaves no tool running untold', async () => {
     const clock = new ManualClock()
     let isTold = false

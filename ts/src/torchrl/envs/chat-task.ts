@@ -53,11 +53,12 @@ export function messageEnvOf(options: MessageEnvOfOptions): MessageEnv {
     )
   }
   let step: MessageEnv['step'] | undefined
+  let transforms: readonly ChatTurnTransform[] | undefined
   return {
     async init() {
       const first = await env.reset(given)
       const chat = chatOf(first)
-      const transforms = env.chatTurns?.(first)
+      transforms = env.chatTurns?.(first)
       step = transforms ? stepOfTurns([...chat], transforms) : stepOfDicts(env, first, chat)
       return { initPromptMessages: chat }
     },
@@ -68,6 +69,7 @@ export function messageEnvOf(options: MessageEnvOfOptions): MessageEnv {
     },
     close: () => {
       step = undefined
+      for (const transform of transforms ?? []) transform.close?.()
     },
   }
 }

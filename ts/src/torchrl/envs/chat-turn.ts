@@ -21,7 +21,11 @@ export interface ChatTurn {
 }
 
 /** A transform of each turn of one conversation. */
-export type ChatTurnTransform = (turn: ChatTurn) => void | Promise<void>
+export interface ChatTurnTransform {
+  (turn: ChatTurn): void | Promise<void>
+  /** Ends what the transform keeps for the conversation; called when the conversation is closed. */
+  close?(): void
+}
 
 /** The text of the policy's message, without the prompt before it. */
 export function responseText({ response }: ChatTurn): string {

@@ -2,14 +2,11 @@
 
 import type { Message } from '../../chat/index.js'
 import { checkKnownKeys } from '../../core/index.js'
-import type { Json, TensorDict } from '../../tensor/index.js'
+import type { Json } from '../../tensor/index.js'
 import { type ToolResult, XMLBlockParser } from '../../tools/index.js'
 import { shown } from '../../tools/tool-message.js'
 import { wellFormedText } from '../../tools/tool-runner.js'
-import type { ChatTurnTransform } from './chat-turn.js'
-import type { EnvSpecs } from './env.js'
-import { TOOL_TRANSFORM_KEYS, type ToolTransformOptions, toolTransform } from './tool-transform.js'
-import type { EnvTransform, EnvView } from './transformed-env.js'
+import { TOOL_TRANSFORM_KEYS, ToolTransform, type ToolTransformOptions } from './tool-transform.js'
 
 /** Options of {@link ExecuteToolsInOrder}. */
 export interface ExecuteToolsInOrderOptions extends ToolTransformOptions {
@@ -37,9 +34,7 @@ export interface ExecuteToolsInOrderOptions extends ToolTransformOptions {
  * assert.match(content, /Tool read \(call 2\) \[tag: R\] succeeded:\n  Result: \[\n  "a"\n\]\n<\/tool_results>$/)
  * ```
  */
-export class ExecuteToolsInOrder implements EnvTransform {
-  readonly #transform: EnvTransform
-
+export class ExecuteToolsInOrder extends ToolTransform {
   /** @throws {FulmarError} As `SimpleToolTransform`. */
   constructor(options: ExecuteToolsInOrderOptions) {
     checkKnownKeys('options', options, ['stopOnError', ...TOOL_TRANSFORM_KEYS])
@@ -50,23 +45,7 @@ export class ExecuteToolsInOrder implements EnvTransform {
         content: wellFormedText(['<tool_results>', ...results.map(entryOf), '</tool_results>'].join('\n')),
       },
     ]
-    this.#transform = toolTransform(
-      { parser: new XMLBlockParser(), ...rest },
-      { write, inOrder: true, stopOnError },
-    )
-  }
-
-  /** Answers calls. @throws {FulmarError} `ABORTED` if the signal fires. */
-  async afterStep(next: TensorDict, root: TensorDict, env: EnvView): Promise<TensorDict> {
-    return (await this.#transform.afterStep?.(next, root, env)) ?? next
-  }
-
-  chatTurns(first: TensorDict, env: EnvView): ChatTurnTransform | undefined {
-    return this.#transform.chatTurns?.(first, env)
-  }
-
-  transformSpecs(env: EnvView): EnvSpecs {
-    return this.#transform.transformSpecs?.(env) ?? env
+    super({ parser: new XMLBlockParser(), ...rest }, { write, inOrder: true, stopOnError })
   }
 }
 

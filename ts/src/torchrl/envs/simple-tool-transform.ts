@@ -1,12 +1,8 @@
 /** Tools whose calls are answered one message each. */
 
-import type { TensorDict } from '../../tensor/index.js'
 import { ToolBlockParser, type ToolResult } from '../../tools/index.js'
 import { toolMessage } from '../../tools/tool-message.js'
-import type { ChatTurnTransform } from './chat-turn.js'
-import type { EnvSpecs } from './env.js'
-import { type ToolTransformOptions, toolTransform } from './tool-transform.js'
-import type { EnvTransform, EnvView } from './transformed-env.js'
+import { ToolTransform, type ToolTransformOptions } from './tool-transform.js'
 
 /** Options of {@link SimpleToolTransform}. */
 export type SimpleToolTransformOptions = ToolTransformOptions
@@ -30,9 +26,7 @@ export type SimpleToolTransformOptions = ToolTransformOptions
  * assert.deepEqual(chat.at(-1), { role: 'tool', content: 'Tool add executed successfully:\n{"sum":5}' })
  * ```
  */
-export class SimpleToolTransform implements EnvTransform {
-  readonly #transform: EnvTransform
-
+export class SimpleToolTransform extends ToolTransform {
   /**
    * @throws {FulmarError} `OUT_OF_RANGE` for an invalid limit; `INCOMPATIBLE` for the assistant's role;
    * `MALFORMED` for an invalid parser; `UNKNOWN_NAME` for an unknown option; errors of a registry for a tool.
@@ -40,19 +34,6 @@ export class SimpleToolTransform implements EnvTransform {
   constructor(options: SimpleToolTransformOptions) {
     const write = (results: readonly ToolResult[], role: string) =>
       results.map((result) => toolMessage(result, role))
-    this.#transform = toolTransform({ parser: new ToolBlockParser(), ...options }, { write })
-  }
-
-  /** Answers calls. @throws {FulmarError} `ABORTED` if the signal fires. */
-  async afterStep(next: TensorDict, root: TensorDict, env: EnvView): Promise<TensorDict> {
-    return (await this.#transform.afterStep?.(next, root, env)) ?? next
-  }
-
-  chatTurns(first: TensorDict, env: EnvView): ChatTurnTransform | undefined {
-    return this.#transform.chatTurns?.(first, env)
-  }
-
-  transformSpecs(env: EnvView): EnvSpecs {
-    return this.#transform.transformSpecs?.(env) ?? env
+    super({ parser: new ToolBlockParser(), ...options }, { write })
   }
 }
