@@ -32,6 +32,7 @@ const BENCHES = [
   'packing',
   'collector',
   'chat-task',
+  'python',
   'vllm',
   'node-boundary',
   'micro',

@@ -91,7 +91,7 @@ export class Interpreters {
    * `INCOMPATIBLE` for a persistent one without a conversation; `CLOSED` if the conversation has ended; `ABORTED`.
    */
   async run(code: string, context: BlockContext): Promise<PythonResult> {
-    if (this.#isClosed) throw new FulmarError('CLOSED', 'interpreters must be open: they were closed')
+    if (this.#isClosed) throw closed()
     if (this.persistent) return await this.#runInSession(code, context)
     const interpreter = await this.#take()
     try {
@@ -155,12 +155,12 @@ export class Interpreters {
 
   /** Takes an interpreter that was started ahead, or starts one. */
   async #take(): Promise<Interpreter> {
-    let taken: Interpreter | undefined
-    for (let ahead = this.#warm.shift(); ahead && !taken?.isAlive; ahead = this.#warm.shift()) {
-      if (taken) this.#end(taken)
-      taken = await ahead
+    let interpreter: Interpreter | undefined
+    while (!interpreter?.isAlive) {
+      if (interpreter) this.#end(interpreter)
+      const ahead = this.#warm.shift()
+      interpreter = ahead ? await ahead : await this.#start()
     }
-    const interpreter = taken?.isAlive ? taken : await this.#start()
     while (this.#warm.length < this.#numWarm && this.numOpen < this.#max) {
       this.#warm.push(this.#start().catch(() => undefined))
     }
@@ -175,8 +175,11 @@ export class Interpreters {
     this.#numStarting += 1
     try {
       const interpreter = await this.#startInBubblewrap()
-      if (this.#isClosed) interpreter.close()
-      else this.#open.add(interpreter)
+      if (this.#isClosed) {
+        interpreter.close()
+        throw closed()
+      }
+      this.#open.add(interpreter)
       return interpreter
     } finally {
       this.#numStarting -= 1
@@ -209,6 +212,8 @@ export class Interpreters {
     this.#open.delete(interpreter)
   }
 }
+
+const closed = () => new FulmarError('CLOSED', 'interpreters must be open: they were closed')
 
 const ended = () => new FulmarError('CLOSED', 'conversation must be under way: it has ended')
 

@@ -3,11 +3,12 @@
 import type { ParsedCalls, ToolCall, ToolCallParser } from './tool-call.js'
 
 const OPENING = /```python[ \t]*\r?\n/g
-const FENCE = '```'
+/** A fence closes a block at the beginning of a line alone. */
+const CLOSING = '\n```'
 
 /**
- * Reads each fenced block of Python, from the line behind the opening fence to the next fence, as a call of the tool
- * `python` with its `code`. A block without an end, and blocks of other languages, are text.
+ * Reads each fenced block of Python, from the line behind the opening fence to the next line that begins with a fence,
+ * as a call of the tool `python` with its `code`. A block without an end, and blocks of other languages, are text.
  *
  * @example
  * ```ts
@@ -27,11 +28,12 @@ export class PythonBlockParser implements ToolCallParser {
     let end = 0
     for (const match of content.matchAll(OPENING)) {
       const start = match.index + match[0].length
-      const close = match.index < end ? -1 : content.indexOf(FENCE, start)
-      if (close < 0) continue
+      if (match.index < end) continue
+      const close = content.indexOf(CLOSING, start)
+      if (close < 0) break
       calls.push({ tool: 'python', args: { code: content.slice(start, close).trimEnd() }, tag: null })
       texts.push(content.slice(end, match.index))
-      end = close + FENCE.length
+      end = close + CLOSING.length
     }
     texts.push(content.slice(end))
     return { text: texts.join('').trim(), calls, meta: { count: calls.length } }

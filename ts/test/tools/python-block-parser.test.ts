@@ -15,12 +15,13 @@ describe('PythonBlockParser', () => {
   it('leaves other languages, blocks without an end, and fences without a line', () => {
     expect(codesOf('```js\n1\n``` ```python\nprint(1)')).toEqual([])
     expect(codesOf('```python print(1)``` ```Python\n1\n``` ``` 1 ```')).toEqual([])
-    expect(codesOf('```python\n```')).toEqual([''])
-    expect(codesOf('```python\na```python\nb```')).toEqual(['a'])
+    expect(codesOf('```python\n```')).toEqual([])
+    expect(codesOf('```python\nprint("```")\n```')).toEqual(['print("```")'])
+    expect(codesOf('```python\na\n```python\nb\n```')).toEqual(['a'])
   })
 
   it('takes time linear in the text', () => {
-    for (const part of ['```python\n', '```', '`', '```python\na```']) {
+    for (const part of ['```python\n', '```', '`', '```python\na\n```', '```python\na']) {
       const startMs = performance.now()
       new PythonBlockParser().parse(part.repeat(100_000))
       expect(performance.now() - startMs).toBeLessThan(2_000)

@@ -1,6 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { describe, expect, it } from 'vitest'
 import type { PythonResult } from '../../src/tools/interpreter.js'
+import { Interpreters } from '../../src/tools/interpreters.js'
 import { type PythonToolOptions, pythonTool } from '../../src/tools/python-tool.js'
 import { ToolRunner } from '../../src/tools/tool-runner.js'
 import { failing } from '../torchrl/envs/chats.js'
@@ -222,6 +223,18 @@ time.sleep(0.2)`
     await talk({}, daemon)
     for (let tries = 0; (await running(mark)) > 0 && tries < 1_000; tries++) await new Promise(setImmediate)
     expect(await running(mark)).toBe(0)
+  })
+
+  it('is started ahead, used once and ended: many at once leave none behind', async () => {
+    const interpreters = new Interpreters({ numWarm: 4, maxInterpreters: 12, limits: PATIENT })
+    for (let round = 0; round < 8; round++) {
+      const results = await Promise.all(Array.from({ length: 4 }, () => interpreters.run('1', {})))
+      expect(results).toEqual(results.map(() => ok({ value: '1' })))
+      expect(interpreters.numOpen).toBeLessThanOrEqual(4)
+    }
+    interpreters.close()
+    while (interpreters.numOpen > 0) await new Promise(setImmediate) // those that were starting
+    await expect(interpreters.run('1', {})).rejects.toThrow(failing('CLOSED'))
   })
 
   it('is one of at most so many', async () => {
