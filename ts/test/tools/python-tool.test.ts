@@ -197,7 +197,7 @@ describe.runIf(isUsable)('an interpreter', () => {
       expect(JSON.stringify(result)).not.toContain('GOT')
       expect(['ok', 'error', 'ended', 'timeout']).toContain((result as PythonResult).status)
       const { status, stdout } = (await say(python, ['print("here")'], signal)) as PythonResult
-      if (status === 'ok') expect(stdout).toMatch(/here|^$|^x+/)
+      if (status === 'ok') expect(stdout).toMatch(/here|^$|xxx/)
       // A conversation that broke its interpreter gets another one.
       expect(await say(python, ['1', '1 + 1'], signal)).toMatchObject({
         status: expect.stringMatching(/ok|error|ended/),
