@@ -88,11 +88,20 @@ export function runInBubblewrap(program: Program): Promise<ProgramEnd> {
 export interface LastingProgram extends Pick<Program, 'command' | 'bwrap'> {
   /** Bytes of the home. */
   readonly homeBytes: number
+  /** Absolute paths that the program may read, in addition to `/usr`. @default none */
+  readonly readOnly?: readonly string[]
+  /** Environment variables. @default none */
+  readonly env?: Readonly<Record<string, string>>
 }
 
 /** Starts a program, whose standard input, output and error are pipes. It sets its own limits. */
-export function startInBubblewrap({ command, bwrap, homeBytes }: LastingProgram): ChildProcess {
-  const child = spawned(bwrap, [...namespaces({ homeBytes }, 3), ...command], 4)
+export function startInBubblewrap(program: LastingProgram): ChildProcess {
+  const { command, bwrap, homeBytes, readOnly = [], env = {} } = program
+  const more = [
+    ...readOnly.flatMap((path) => ['--ro-bind', path, path]),
+    ...Object.entries(env).flatMap(([name, value]) => ['--setenv', name, value]),
+  ]
+  const child = spawned(bwrap, [...namespaces({ homeBytes }, 3, more), ...command], 4)
   const filterIn: Readable | Writable | null | undefined = child.stdio[3]
   filterIn?.on('error', () => {})
   if (filterIn && 'end' in filterIn) filterIn.end(FILTER)
@@ -202,7 +211,11 @@ function collect(stream: unknown, onBytes: (bytes: Buffer) => void): void {
 }
 
 /** Options of bubblewrap: everything that a program may see. The filter of calls comes from a descriptor. */
-function namespaces({ homeBytes }: { readonly homeBytes: number }, filterFd: number): string[] {
+function namespaces(
+  { homeBytes }: { readonly homeBytes: number },
+  filterFd: number,
+  more: readonly string[] = [],
+): string[] {
   const size = String(homeBytes)
   return [
     ...['--unshare-all', '--unshare-user', '--disable-userns', '--die-with-parent', '--new-session'],
@@ -214,6 +227,7 @@ function namespaces({ homeBytes }: { readonly homeBytes: number }, filterFd: num
     ...['--ro-bind-try', '/etc/ld.so.cache', '/etc/ld.so.cache'],
     ...['--proc', '/proc', '--dev', '/dev', '--size', size, '--tmpfs', '/dev/shm', '--remount-ro', '/dev'],
     ...['--perms', '0700', '--size', size, '--tmpfs', SANDBOX_HOME, '--symlink', 'sandbox', '/tmp'],
+    ...more,
     // The root is a tmpfs without a bound.
     ...['--remount-ro', '/', '--chdir', SANDBOX_HOME],
   ]

@@ -3,6 +3,9 @@
 export type { PythonResult } from './interpreter.js'
 export type { InterpreterOptions } from './interpreters.js'
 export { JSONCallParser } from './json-call-parser.js'
+export type { McpImages } from './mcp-content.js'
+export type { McpAddress, McpCommand, McpProgress, McpSandbox, McpServer } from './mcp-server.js'
+export { McpTools, type McpToolsOptions, mcpTools } from './mcp-tools.js'
 export { PythonBlockParser } from './python-block-parser.js'
 export { type PythonTool, type PythonToolOptions, pythonTool } from './python-tool.js'
 export {
@@ -32,6 +35,7 @@ export {
   toolCallsOf,
   toolInstructions,
 } from './tool-call.js'
+export { ToolContent } from './tool-content.js'
 export {
   type CheckedArguments,
   type StandardResult,

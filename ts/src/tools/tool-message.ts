@@ -1,6 +1,6 @@
 /** Messages with the results of calls. */
 
-import type { Message } from '../chat/index.js'
+import type { ContentPart, Message } from '../chat/index.js'
 import type { ToolCall } from './tool-call.js'
 import { type ToolResult, wellFormedText } from './tool-runner.js'
 
@@ -16,7 +16,16 @@ export function shown(name: string): string {
  * Returns the message with the result of a call, in well-formed text; it repeats the id of the call, if any.
  */
 export function toolMessage(result: ToolResult, role: string): Message {
+  if (result.ok && result.isContent) {
+    const head = { type: 'text', text: `Tool ${shown(result.call.tool)} executed successfully:` }
+    const parts = result.value as unknown as readonly ContentPart[]
+    return { role, content: [head, ...parts.map(wellFormedPart)], ...referenceTo(result.call) }
+  }
   return { role, content: wellFormedText(contentOf(result)), ...referenceTo(result.call) }
+}
+
+function wellFormedPart(part: ContentPart): ContentPart {
+  return typeof part.text === 'string' ? { ...part, text: wellFormedText(part.text) } : part
 }
 
 function referenceTo({ tool, id }: ToolCall): Partial<Message> {

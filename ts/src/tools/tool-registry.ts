@@ -106,6 +106,11 @@ export class ToolRegistry {
     this.#tools.set(tool.name, { tool: Object.freeze({ ...tool }), check: checkOf(tool) })
   }
 
+  /** Takes a tool out. Returns false if there is none of this name. */
+  unregister(name: string): boolean {
+    return this.#tools.delete(name)
+  }
+
   /** @throws {FulmarError} `UNKNOWN_NAME` if there is no tool of this name. */
   get(name: string): Tool {
     return this.#entry(name).tool

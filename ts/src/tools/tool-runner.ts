@@ -12,6 +12,7 @@ import { checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/i
 import { type Clock, systemClock, TIMER_DELAY_MS_MAX } from '../telemetry/index.js'
 import type { Json } from '../tensor/index.js'
 import type { ToolCall } from './tool-call.js'
+import { ToolContent } from './tool-content.js'
 import { type Tool, type ToolContext, ToolRegistry } from './tool-registry.js'
 
 /** Limits on the calls of one message. */
@@ -40,7 +41,8 @@ export interface ToolRunnerOptions extends ToolLimits {
 
 /** Result of a call. */
 export type ToolResult =
-  | { readonly ok: true; readonly call: ToolCall; readonly value: Json }
+  /** `isContent`: the value is a list of content parts, which the tool gave as a {@link ToolContent}. */
+  | { readonly ok: true; readonly call: ToolCall; readonly value: Json; readonly isContent?: true }
   /**
    * `MALFORMED`: its arguments could not be read or do not fit the schema. `UNKNOWN_NAME`: there is no such tool. `LIMIT_EXCEEDED`: too
    * many calls, arguments or results too long or too deep. `TIMEOUT`: the deadline passed. `USER_CODE`: the tool threw, or returned a value that is not JSON.
@@ -193,9 +195,10 @@ export class ToolRunner {
   }
 
   #answered(call: ToolCall, value: unknown): ToolResult {
-    const given = jsonWithin('result', value, this.#limits.maxResultChars)
+    const isContent = value instanceof ToolContent
+    const given = jsonWithin('result', isContent ? value.parts : value, this.#limits.maxResultChars)
     if ('rule' in given) return failed(call, given.isNoJson ? 'USER_CODE' : 'LIMIT_EXCEEDED', given.rule)
-    return { ok: true, call, value: JSON.parse(given.text) }
+    return { ok: true, call, value: JSON.parse(given.text), ...(isContent && { isContent }) }
   }
 }
 

@@ -94,6 +94,7 @@ export {
   makeGsm8kEnv,
 } from './envs/make-gsm8k-env.js'
 export { MATHEnv, type MATHEnvOptions } from './envs/math-env.js'
+export { MCPToolTransform, type MCPToolTransformOptions } from './envs/mcp-tool-transform.js'
 export { PolicyVersion, type PolicyVersionOptions } from './envs/policy-version.js'
 export { PythonInterpreter, type PythonInterpreterOptions } from './envs/python-interpreter.js'
 export { type ElementPrompt, type ReplyPolicyOptions, replyPolicy } from './envs/reply-policy.js'

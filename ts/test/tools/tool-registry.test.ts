@@ -72,4 +72,15 @@ describe('ToolRegistry', () => {
     expect(await registry.check('echo', { of: '3' })).toEqual({ ok: true, value: { of: 3 } })
     expect(await registry.check('echo', { of: 3 })).toEqual({ ok: false, problem: 'of must be a text' })
   })
+
+  it('forgets a tool, whose name is then free', () => {
+    const registry = new ToolRegistry([add])
+    expect([registry.unregister('add'), registry.unregister('add'), registry.has('add')]).toEqual([
+      true,
+      false,
+      false,
+    ])
+    registry.register(add)
+    expect(registry.names).toEqual(['add'])
+  })
 })

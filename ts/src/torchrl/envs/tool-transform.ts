@@ -119,12 +119,12 @@ export abstract class ToolTransform implements EnvTransform {
   }
 
   /** Ends all conversations, and with them what tools keep for them. */
-  close(): void {
+  close(): void | Promise<void> {
     this.#conversations?.close()
   }
 
   [Symbol.dispose](): void {
-    this.close()
+    void this.close()
   }
 
   #callsOf(chat: readonly Message[]): readonly ToolCall[] {
