@@ -81,7 +81,7 @@ const BACKOFF_MS_MAX = 60_000
 const PING_MS = 2_000
 
 /** Maximum number of tools of a server. */
-export const MCP_TOOLS_MAX = 512
+const MCP_TOOLS_MAX = 512
 
 /** Maximum number of bytes of a response over HTTP. */
 const RESPONSE_BYTES_MAX = 67_108_864

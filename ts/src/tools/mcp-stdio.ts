@@ -11,13 +11,13 @@ import { killGroup, startInBubblewrap } from './bubblewrap.js'
 import type { McpCommand } from './mcp-server.js'
 
 /** Maximum length of a message from a server, in bytes. */
-export const MCP_MESSAGE_BYTES_MAX = 16_777_216
+const MCP_MESSAGE_BYTES_MAX = 16_777_216
 
 /** Maximum number of bytes from a server between two answers. */
-export const MCP_FLOOD_BYTES_MAX = 67_108_864
+const MCP_FLOOD_BYTES_MAX = 67_108_864
 
 /** Maximum number of lines in a row that are no message. */
-export const MCP_BAD_LINES_MAX = 1_000
+const MCP_BAD_LINES_MAX = 1_000
 
 /** Number of last characters of a server's standard error that are kept. */
 const COMPLAINT_CHARS_MAX = 1_000

@@ -25,6 +25,7 @@ const TOOLS = [
 let names = [...TOOLS, 'bad name', 'n'.repeat(80)]
 let isDeaf = false
 
+if (mode === 'many') names = Array.from({ length: 513 }, (_, index) => `t${index}`)
 if (mode === 'noise') process.stdout.write('Welcome!\n{"not": "a message"}\n\n[1]\n')
 if (mode === 'die') {
   process.stderr.write('no license\n')

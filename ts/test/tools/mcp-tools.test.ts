@@ -137,6 +137,7 @@ describe('mcpTools', () => {
   it('follows the list of a server, and leaves out what cannot be a tool', async () => {
     const mcp = await toolsOf({ s: bad() })
     expect(mcp.refused.length).toBe(2)
+    expect((await toolsOf({ many: bad('many') })).registry.names.length).toBe(512)
     expect(mcp.refused[0]).toMatch(/s\.bad name: .*letters/)
     expect(mcp.registry.specs[0]).toMatchObject({ function: { description: 'd'.repeat(4_096) } })
     expect(await call(mcp, 's.rename')).toBe('done')
