@@ -1,7 +1,6 @@
 /** Reads the flags of `fulmar eval`: which task, which model, how many answers, and how they are sampled. */
 
 import { stat } from 'node:fs/promises'
-import { join } from 'node:path'
 import type { Task } from '../env/index.js'
 import type { Evaluation, MeasureOptions } from '../rollout/index.js'
 import { readRun } from '../telemetry/index.js'
@@ -134,8 +133,15 @@ async function openTask(target: string, args: Json, seed: number): Promise<Task<
   }
   const factory = isBuiltIn ? known[target] : (await readTask(target, args)).factory
   if (factory === undefined) throw new CliError('UNKNOWN_NAME', `the task must be known: got ${target}`)
+  if (isBuiltIn && args.rows === undefined && NEEDS_ROWS.includes(target)) {
+    const detail = `the task ${target} must have the file of its rows, such as -a '{"rows": "${target}.jsonl"}': it is missing`
+    throw new CliError('MALFORMED', detail)
+  }
   return await factory(args, { seed })
 }
+
+/** Built-in tasks that generate no problems. */
+const NEEDS_ROWS = ['gsm8k', 'math', 'ifeval', 'search']
 
 interface Opened {
   readonly setup: Pick<EvaluationSetup, 'isTrainable'> & Json
@@ -145,8 +151,7 @@ interface Opened {
 
 async function openLocal(path: string, flags: EvaluateFlags, io: CliIo): Promise<Opened> {
   const sampling = localSampling(flags)
-  const trained = join(path, 'policy')
-  const model = await openModel((await isThere(join(trained, 'config.json'))) ? trained : path, io)
+  const model = await openModel(path, io)
   return {
     setup: { isTrainable: true, ...sampling },
     options: { model, ...sampling },

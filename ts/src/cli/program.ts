@@ -55,6 +55,8 @@ function programOf(io: CliIo, fail: () => void): Command {
       '--model <path>',
       "a model's folder, GGUF file or name on the hub; in place of the configuration's",
     )
+    .option('--lora-rank <rank>', 'train an adapter of this rank (default: all weights)')
+    .option('--steps <count>', "steps of GRPO; in place of the configuration's")
     .option('--json', 'print the result as one line of JSON')
     .option('--schema', 'print the JSON Schema of such a file, and train nothing')
     .action(async (path: string | undefined, flags: TrainFlags, command: Command) => {
@@ -81,7 +83,9 @@ function programOf(io: CliIo, fail: () => void): Command {
     .action(async (name: string, flags: FetchFlags) => (await import('./fetch.js')).fetch(name, flags, io))
   program
     .command('chat <model>')
-    .description('talk to a model: a folder, a GGUF file, or a name on the hub; a line of input each')
+    .description(
+      'talk to a model: a folder, also of a run, a GGUF file, or a name on the hub; a line of input each',
+    )
     .option('--system <text>', 'system message before the conversation')
     .option('--max-tokens <count>', 'most tokens of an answer')
     .option('--temperature <value>', 'sampling temperature (default: 0.7)')

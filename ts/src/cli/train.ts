@@ -4,13 +4,15 @@ import { describeBuild } from '../core/index.js'
 import { ProgressLine, type RunEvent, writeReport } from '../telemetry/index.js'
 import { checkTrainConfig, runTraining, type TrainResult, trainConfigSchema } from '../train/index.js'
 import { type CliIo, percent, printJson, printTable, readJsonInput } from './io.js'
-import { readTask } from './task-file.js'
+import { readTask, type TaskModule } from './task-file.js'
 
 /** Flags of the command. */
 export interface TrainFlags {
   readonly resume?: boolean
   readonly task?: string
   readonly model?: string
+  readonly loraRank?: string
+  readonly steps?: string
   readonly json?: boolean
   readonly schema?: boolean
 }
@@ -18,14 +20,14 @@ export interface TrainFlags {
 /** Runs the training that the JSON file at `path` describes, or prints the JSON Schema of such files. */
 export async function train(
   path: string | undefined,
-  { resume = false, task: file, model, json = false, schema = false }: TrainFlags,
+  { resume = false, task: file, json = false, schema = false, ...flags }: TrainFlags,
   io: CliIo,
 ): Promise<void> {
   if (schema) return void io.stdout.write(`${JSON.stringify(trainConfigSchema(), null, 2)}\n`)
   const task = file === undefined ? undefined : await readTask(file)
   const tasks = task ? { [task.name]: task.factory } : {}
   const given = path === undefined ? {} : await readJsonInput('config', path, io)
-  const config = checkTrainConfig(withFlags(given, task?.name, model), { tasks })
+  const config = checkTrainConfig(withFlags(given, task, flags), { tasks })
   const progress = new ProgressLine({ stream: io.stderr })
   const onEvent = (event: RunEvent) => {
     if (event.event === 'step') progress.update(event)
@@ -45,17 +47,35 @@ export async function train(
   }
 }
 
-/** A configuration that names no build of the core means the one that is loaded; flags come before what it names. */
-function withFlags(json: unknown, task: string | undefined, path: string | undefined): unknown {
-  if (typeof json !== 'object' || json === null || Array.isArray(json)) return json
-  const model = 'model' in json && typeof json.model === 'object' ? json.model : {}
+/** Adds the build of the core that is loaded, where none is named, and the flags, which come before what is named. */
+function withFlags(
+  json: unknown,
+  task: TaskModule | undefined,
+  { model: path, loraRank, steps }: TrainFlags,
+): unknown {
+  if (!isRecord(json)) return json
+  const { model = {}, sft = {}, grpo = {} } = json
+  const noExamples = task !== undefined && !task.hasExamples
   return {
     backend: describeBuild().backend,
     ...json,
-    ...(task !== undefined && { task: { name: task } }),
-    ...(path !== undefined && { model: { ...model, path } }),
+    ...(task !== undefined && { task: { name: task.name } }),
+    ...(isRecord(sft) && noExamples && { sft: { steps: 0, ...sft } }),
+    ...(isRecord(model) && {
+      model: {
+        ...model,
+        ...(path !== undefined && { path }),
+        ...(loraRank !== undefined && { lora: { ...toRecord(model.lora), r: Number(loraRank) } }),
+      },
+    }),
+    ...(isRecord(grpo) && steps !== undefined && { grpo: { ...grpo, steps: Number(steps) } }),
   }
 }
+
+const toRecord = (value: unknown): Readonly<Record<string, unknown>> => (isRecord(value) ? value : {})
+
+const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
 
 function tableOf(result: TrainResult, report: string): [string, string][] {
   return [

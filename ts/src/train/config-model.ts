@@ -37,10 +37,10 @@ async function fromPath(
   { model: { dtype }, renderer: knobs }: TrainConfig,
   held: Decoder | undefined,
 ): Promise<Model> {
-  // Options without a name belong to a template; without options, the template decides.
-  const name = Object.keys(knobs).length === 0 ? 'auto' : 'opaque'
-  const renderer = { name, ...knobs } as RendererConfig
-  return new Model(await readParts(path, { dtype, renderer }, held))
+  // Options without a name belong to a template; without options, the model's folder decides.
+  const isGiven = Object.keys(knobs).length > 0
+  const renderer = { name: 'opaque', ...knobs } as RendererConfig
+  return new Model(await readParts(path, { dtype, ...(isGiven && { renderer }) }, held))
 }
 
 /** Rejects a checkpoint whose architecture differs from the configuration. */

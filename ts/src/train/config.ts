@@ -23,6 +23,7 @@ import {
   SFTLoss,
   type SFTLossOptions,
 } from '../objective/index.js'
+import { withPretrainedDefaults } from './pretrained-defaults.js'
 import { TASK_NAMES, type TaskFactory, taskFactory } from './task-factory.js'
 
 /** Options that the Rust core checks: a plain JSON object, empty for its defaults. */
@@ -209,6 +210,7 @@ export interface TrainResult {
 
 /**
  * Checks unknown JSON and fills in the defaults. Options of losses are checked by the core before anything is trained.
+ * With `model.path`, a pretrained model, the defaults are those of the recipes: no warm start, smaller rates, longer answers.
  *
  * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key (it names the nearest known one), a value outside a closed set, or a
  * task that is neither one of `taskFactories` nor one of `tasks`, see there; `MALFORMED` for a value of the wrong type; `OUT_OF_RANGE` for a
@@ -222,13 +224,14 @@ export interface TrainResult {
  * const config = checkTrainConfig({ seed: 7, grpo: { steps: 10 } })
  * assert.equal(config.grpo.groupSize, 8)
  * assert.equal(config.runDir, 'runs/sumDigits-seed7')
+ * assert.equal(checkTrainConfig({ model: { path: './SmolLM2-135M-Instruct' } }).grpo.learningRate, 1e-6)
  * assert.throws(() => checkTrainConfig({ grpo: { groupsize: 8 } }), /did you mean 'groupSize'/)
  * assert.throws(() => checkTrainConfig({ sft: { lr: 1e-3 } }), /did you mean 'learningRate'/)
  * ```
  */
 export function checkTrainConfig(json: unknown, options: TrainConfigOptions = {}): TrainConfig {
   checkKnownKeys('options', options, ['tasks'])
-  const { task: given, model, runDir, ...config } = CONFIG.read('config', json)
+  const { task: given, model, runDir, ...config } = CONFIG.read('config', withPretrainedDefaults(json))
   const task = readTask(given, options.tasks)
   new StopStrings(config.grpo.stopStrings)
   checkLosses(config)

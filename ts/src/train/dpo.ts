@@ -8,6 +8,7 @@ import { checkKnownKeys, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
 import { DPOLoss, type Objective, type PreferenceBatch } from '../objective/index.js'
 import { readRows } from '../task/index.js'
+import { COMPARISON_RATES } from './default-rates.js'
 import {
   isOfModel,
   MODEL_TRAINING_KEYS,
@@ -107,8 +108,6 @@ export function dpo(options: DpoModelOptions | DpoOptions): AsyncGenerator<DpoSt
 const REQUIRED = ['decoder', 'optimizer', 'reference', 'renderer', 'pairs', 'batchSize', 'steps']
 const KEYS = [...REQUIRED, 'firstStep', 'loss', 'schedule', 'maxGradNorm', 'signal']
 
-/** TRL's learning rate, and ten times as much for an adapter. */
-const RATES = { all: 1e-6, adapter: 1e-5 }
 /** Options that mean the same with a model and with parts. */
 const SHARED = ['firstStep', 'loss', 'schedule', 'maxGradNorm', 'signal']
 const MODEL_KEYS = [...MODEL_TRAINING_KEYS, ...SHARED, 'pairs', 'reference', 'batchSize', 'epochs', 'steps']
@@ -119,7 +118,7 @@ function trainOnPairs(options: DpoModelOptions): AsyncGenerator<DpoStep, void, u
   const { decoder, renderer } = options.model
   return trainNearReference(
     options,
-    { rows: options.pairs, read: readPairs, rates: RATES },
+    { rows: options.pairs, read: readPairs, rates: COMPARISON_RATES },
     ({ rows: pairs, ...parts }) => dpo({ ...shared, ...parts, decoder, renderer, pairs }),
   )
 }

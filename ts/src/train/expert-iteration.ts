@@ -12,6 +12,7 @@ import { checkKnownKeys } from '../core/index.js'
 import { type Objective, type SFTBatch, SFTLoss, TopKRewardSelector } from '../objective/index.js'
 import type { Rollout, RolloutGroup, TrainingSamples } from '../rollout/index.js'
 import { metric } from '../telemetry/index.js'
+import { EXAMPLE_RATES } from './default-rates.js'
 import { isOfModel, type ModelRolloutOptions, trainModelOnRollouts } from './model-training.js'
 import {
   ROLLOUT_TRAINING_KEYS,
@@ -63,7 +64,7 @@ export function expertIteration<Sample>(
 ): AsyncGenerator<ExpertIterationStep, void, undefined> {
   if (isOfModel(options)) {
     const { numExperts } = options
-    const recipe = { ownKeys: ['numExperts', 'loss'], rates: RATES }
+    const recipe = { ownKeys: ['numExperts', 'loss'], rates: EXAMPLE_RATES }
     return trainModelOnRollouts(options, recipe, (parts) => expertIteration({ ...parts, numExperts }))
   }
   const { known, required } = ROLLOUT_TRAINING_KEYS
@@ -79,9 +80,6 @@ export function expertIteration<Sample>(
     buildSamples: (group) => bestOf(group, selection),
   })
 }
-
-/** The learning rates of `sft`: the best answers are examples. */
-const RATES = { all: 2e-5, adapter: 2e-4 }
 
 /**
  * Returns the samples of the best rollouts of a group; none if all rewards are equal, or a rollout has no

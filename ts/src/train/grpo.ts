@@ -11,6 +11,7 @@
 
 import { checkKnownKeys } from '../core/index.js'
 import { GRPOLoss, type LossBatch, type Objective } from '../objective/index.js'
+import { COMPARISON_RATES } from './default-rates.js'
 import { isOfModel, type ModelRolloutOptions, trainModelOnRollouts } from './model-training.js'
 import {
   ROLLOUT_TRAINING_KEYS,
@@ -63,7 +64,8 @@ export type GrpoStep = RolloutTrainingStep
 export function grpo<Sample>(
   options: GrpoModelOptions<Sample> | GrpoOptions<Sample>,
 ): AsyncGenerator<GrpoStep, void, undefined> {
-  if (isOfModel(options)) return trainModelOnRollouts(options, { ownKeys: ['loss'], rates: RATES }, grpo)
+  if (isOfModel(options))
+    return trainModelOnRollouts(options, { ownKeys: ['loss'], rates: COMPARISON_RATES }, grpo)
   const { known, required } = ROLLOUT_TRAINING_KEYS
   checkKnownKeys('options', options, [...known, 'loss'], required)
   const { loss = new GRPOLoss(), ...shared } = options
@@ -76,6 +78,3 @@ export function grpo<Sample>(
     },
   })
 }
-
-/** TRL's learning rate, and ten times as much for an adapter. */
-const RATES = { all: 1e-6, adapter: 1e-5 }

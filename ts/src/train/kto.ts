@@ -15,6 +15,7 @@ import type { Dataset } from '../data/index.js'
 import type { TokenBatch } from '../model/index.js'
 import { type KTOBatch, KTOLoss, type Objective } from '../objective/index.js'
 import { readRows } from '../task/index.js'
+import { COMPARISON_RATES } from './default-rates.js'
 import {
   isOfModel,
   MODEL_TRAINING_KEYS,
@@ -132,9 +133,6 @@ const MODEL_KEYS = [
   'steps',
 ]
 
-/** TRL's learning rate, and ten times as much for an adapter. */
-const RATES = { all: 1e-6, adapter: 1e-5 }
-
 function trainOnAnswers(options: KtoModelOptions): AsyncGenerator<KtoStep, void, undefined> {
   checkKnownKeys('options', options, MODEL_KEYS, ['model', 'examples'])
   const shared = only(options, SHARED)
@@ -143,7 +141,7 @@ function trainOnAnswers(options: KtoModelOptions): AsyncGenerator<KtoStep, void,
   const read = async (path: string) => (await readRows(path)) as unknown as readonly LabelledAnswer[]
   return trainNearReference(
     options,
-    { rows: options.examples, read, rates: RATES },
+    { rows: options.examples, read, rates: COMPARISON_RATES },
     ({ rows: examples, ...parts }) => kto({ ...shared, ...parts, decoder, renderer, examples }),
   )
 }

@@ -6,6 +6,7 @@ import { AdamW, type AdamWOptions, Decoder, type Optimizer } from '../model/inde
 import { ADAMW_KEYS } from '../model/optimizer.js'
 import { Rollouter, type RollouterOptions } from '../rollout/index.js'
 import { ROLLOUTER_KEYS } from '../rollout/rollouter-options.js'
+import type { DefaultRates } from './default-rates.js'
 import { type AdapterOptions, loraConfig, Model } from './model.js'
 import type { Reference } from './reference.js'
 import { ROLLOUT_TRAINING_KEYS, type RolloutTrainingOptions } from './rollout-training.js'
@@ -88,12 +89,6 @@ export interface ModelReferenceOptions extends ModelTrainingOptions {
 
 /** @internal The keys of {@link ModelTrainingOptions}. */
 export const MODEL_TRAINING_KEYS = ['model', 'lora', 'learningRate', 'optimizer', 'seed'] as const
-
-/** @internal Learning rates of a recipe: for all weights, and for an adapter. */
-export interface DefaultRates {
-  readonly all: number
-  readonly adapter: number
-}
 
 /** @internal Returns true if a recipe was given a model instead of the parts. */
 export function isOfModel(options: unknown): options is ModelTrainingOptions {

@@ -6,6 +6,7 @@ import type { Dataset } from '../data/index.js'
 import type { Task } from '../env/index.js'
 import { type Objective, type SFTBatch, SFTLoss } from '../objective/index.js'
 import { readRows } from '../task/index.js'
+import { EXAMPLE_RATES } from './default-rates.js'
 import {
   checkModelTraining,
   isOfModel,
@@ -178,9 +179,6 @@ async function* train(
   }
 }
 
-/** TRL's learning rate, and ten times as much for an adapter. */
-const RATES = { all: 2e-5, adapter: 2e-4 }
-
 /** Options that mean the same with a model and with parts. */
 const SHARED = ['firstStep', 'loss', 'schedule', 'maxGradNorm', 'signal']
 const MODEL_KEYS = [...MODEL_TRAINING_KEYS, ...SHARED, 'examples', 'task', 'batchSize', 'epochs', 'steps']
@@ -207,7 +205,7 @@ function trainOnExamples<Sample>(options: SftModelOptions<Sample>): AsyncGenerat
       batchSize,
       steps: numSteps,
     }
-    yield* trainModel(options, RATES, (optimizer) => sft({ ...shared, ...parts, optimizer }))
+    yield* trainModel(options, EXAMPLE_RATES, (optimizer) => sft({ ...shared, ...parts, optimizer }))
   })()
 }
 

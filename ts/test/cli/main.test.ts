@@ -1,8 +1,10 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { backendOf, conditionsOf } from '../../src/cli/backend.js'
+import { temporaryFolder } from '../telemetry/folder.js'
 
 const main = join(import.meta.dirname, '../../../dist/cli/main.js')
 const backend = process.env.FULMAR_TEST_BACKEND === 'wasm' ? 'wasm' : 'native'
@@ -36,6 +38,15 @@ describe('the fulmar executable', () => {
     expect(stderr).toBe(
       'fulmar: --backend native cannot be loaded: conditions given to this runtime, as in NODE_OPTIONS, select wasm\n',
     )
+  })
+
+  it('names the remedy for a task that Node takes for CommonJS', async () => {
+    const folder = await temporaryFolder()
+    await writeFile(join(folder, 'package.json'), '{ "type": "commonjs" }')
+    await writeFile(join(folder, 'task.js'), "import 'node:fs'\nexport default 7")
+    const { code, stderr } = await run({}, 'train', '--task', join(folder, 'task.js'))
+    expect(code).toBe(1)
+    expect(stderr).toContain('end its name with .mjs, or write "type": "module" into package.json) (IO)')
   })
 
   it('says in doctor which builds NODE_OPTIONS rules out', async () => {

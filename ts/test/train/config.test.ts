@@ -76,6 +76,26 @@ describe('checkTrainConfig', () => {
     expect(checkTrainConfig(JSON.parse(JSON.stringify(config)))).toEqual(config)
   })
 
+  it('takes the defaults of the recipes for a pretrained model, which a tiny one could not learn by', () => {
+    const { sft, dpo, grpo } = checkTrainConfig({ model: { path: 'm' } })
+    expect([sft.steps, sft.learningRate, dpo.learningRate]).toEqual([0, 2e-5, 1e-6])
+    expect(grpo).toMatchObject({ steps: 100, promptsPerStep: 8, maxTokens: 256, learningRate: 1e-6 })
+    const adapter = checkTrainConfig({ model: { path: 'm', lora: { r: 2 } }, grpo: { steps: 3 } })
+    expect([adapter.sft.learningRate, adapter.dpo.learningRate]).toEqual([2e-4, 1e-5])
+    expect(adapter.grpo).toMatchObject({ steps: 3, learningRate: 1e-5 })
+    const expert = { recipe: 'expertIteration', maxTokens: undefined, learningRate: 0.1 }
+    expect(checkTrainConfig({ model: { path: 'm' }, grpo: expert }).grpo).toMatchObject({
+      ...{ maxTokens: 256, learningRate: 0.1 },
+    })
+    expect(
+      checkTrainConfig({ model: { path: 'm' }, grpo: { recipe: 'expertIteration' } }).grpo.learningRate,
+    ).toBe(2e-5)
+    expect(() => checkTrainConfig({ model: { path: 'm' }, sft: [] })).toThrow(
+      failing('MALFORMED', /config.sft/),
+    )
+    expect(checkTrainConfig(JSON.parse(JSON.stringify(adapter)))).toEqual(adapter)
+  })
+
   it('passes the options of the core through untouched', () => {
     const config = checkTrainConfig({ model: { hidden_size: 128 }, grpo: { loss: { clipEpsilon: 0.1 } } })
     expect(config.model).toEqual({ hidden_size: 128, dtype: 'f32' })
