@@ -107,7 +107,7 @@ function tokensOf({ numPromptTokens, numCompletionTokens }: EvaluationSummary): 
 
 function rate({ tokensPerSecond, numFresh }: EvaluationSummary): string {
   const tokens = tokensPerSecond === null ? '' : `, ${tokensPerSecond.toFixed(0)} tokens/s`
-  return `${tokens}, ${numFresh} answers sampled`
+  return `${tokens}, ${numFresh} ${numFresh === 1 ? 'answer' : 'answers'} sampled`
 }
 
 /** Returns the kind and the reason of each failure of an answer. */

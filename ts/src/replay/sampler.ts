@@ -1,6 +1,6 @@
 /** Samplers: the choice of the rows of a batch. */
 
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { RawMailbox } from '../native/index.js'
 import type { Json } from '../tensor/index.js'
 import { indices } from '../tensor/tensor.js'
@@ -28,14 +28,15 @@ export interface SamplerSource {
   /**
    * Takes note that `items`, one for each of `rows`, were written there, in this order. The items are stored by then: they stay, and the
    * write throws, if it throws.
+   * @default nothing
    */
-  extend(rows: readonly number[], items: TensorDict): void
+  extend?(rows: readonly number[], items: TensorDict): void
   /** Draws `count` rows, or as many as there are, of a buffer that holds `length`; at least one. */
   sample(length: number, count: number): DrawnRows
   /** Sets the priorities of rows. @default nothing */
   updatePriority?(rows: readonly number[], priorities: readonly number[]): void
-  /** Forgets all rows. */
-  clear(): void
+  /** Forgets all rows. @default nothing */
+  clear?(): void
   /** All that must be kept to draw the same rows again. @default null */
   state?(): Json
   /** Restores a state. @default nothing */
@@ -88,6 +89,7 @@ export abstract class Sampler {
   /**
    * A sampler that your object keeps; only the thread that made it may use it. While one of its functions is called, the buffer refuses
    * it with `FORBIDDEN`. What your object throws, and rows that hold no item, become `USER_CODE`.
+   * @throws {FulmarError} `MALFORMED` if `source.sample` is not a function.
    *
    * @example
    * ```ts
@@ -96,9 +98,7 @@ export abstract class Sampler {
    * import assert from 'node:assert/strict'
    *
    * const newest = Sampler.from({
-   *   extend: () => {},
    *   sample: (length, count) => ({ rows: Array.from({ length: count }, () => length - 1) }),
-   *   clear: () => {},
    * })
    * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), sampler: newest })
    * buffer.extend(TensorDict.from({ id: Tensor.from([1, 2, 3]) }, { batchSize: [3] }))
@@ -106,6 +106,10 @@ export abstract class Sampler {
    * ```
    */
   static from(source: SamplerSource): Sampler {
+    if (typeof source?.sample !== 'function') {
+      const detail = `source.sample must be a function of length and count: got ${describeValue(source?.sample)}`
+      throw new FulmarError('MALFORMED', detail)
+    }
     return new SourceSampler(source)
   }
 
@@ -148,7 +152,7 @@ export function samplerAnswers(sampler: Sampler, mailbox: RawMailbox): Answers |
   }
   return {
     check: (rows) => withItems((items) => source.check?.(rows, items)),
-    extend: (rows) => withItems((items) => source.extend(rows, items)),
+    extend: (rows) => withItems((items) => source.extend?.(rows, items)),
     ranOut: () => mailbox.putNumbers(indices([Number(source.ranOut ?? false)])),
     sample: ([length = 0, count = 0]) => {
       const { rows, info } = source.sample(length, count)
@@ -159,7 +163,7 @@ export function samplerAnswers(sampler: Sampler, mailbox: RawMailbox): Answers |
       const half = numbers.length / 2
       source.updatePriority?.(numbers.slice(0, half), numbers.slice(half))
     },
-    clear: () => source.clear(),
+    clear: () => source.clear?.(),
     state: () => mailbox.putText(JSON.stringify(source.state?.() ?? null)),
     restore: () => source.restore?.(JSON.parse(mailbox.takeText() ?? 'null') as Json),
   }

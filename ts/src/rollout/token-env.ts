@@ -319,8 +319,15 @@ function attempt<T>(stage: RolloutStage, body: () => T): Attempt<T> {
   try {
     return { ok: true, value: body() }
   } catch (error) {
-    return { ok: false, cause: { stage, kind: 'renderer', message: messageOf(error) } }
+    return { ok: false, cause: { stage, kind: 'renderer', message: `${messageOf(error)}${remedyOf(error)}` } }
   }
+}
+
+/** Returns what to do about tools that the template does not show. */
+function remedyOf(error: unknown): string {
+  const isOfTools =
+    error instanceof FulmarError && error.code === 'INCOMPATIBLE' && error.argument === 'tools'
+  return isOfTools ? '; give defineTask a toolParser, such as new XMLBlockParser() of fulmar/tools' : ''
 }
 
 /** A checked answer of an environment, or its failure. */

@@ -353,9 +353,18 @@ export async function readParts(
     const decoder = held ?? (await readDecoder(path, dtype))
     return charParts(decoder, CharTokenizer.fromJSON(JSON.parse(text)), renderer)
   }
+  await checkHoldsModel(path)
   const tokenizer = await HfTokenizer.fromFolder(path)
   const decoder = held ?? (await readDecoder(path, dtype))
   return { decoder, tokenizer, renderer: createRenderer(tokenizer, renderer ?? { name: 'auto' }), files: {} }
+}
+
+/** Refuses the folder of an adapter, which needs its base. */
+async function checkHoldsModel(folder: string): Promise<void> {
+  const names = await readdir(folder)
+  if (names.includes('config.json') || !names.includes('adapter_config.json')) return
+  const remedy = 'load its base, and the adapter by model.decoder.loadAdapter'
+  throw new FulmarError('INCOMPATIBLE', `${folder} must hold a model: got an adapter alone; ${remedy}`)
 }
 
 /**

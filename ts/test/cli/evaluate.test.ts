@@ -300,6 +300,7 @@ describe('fulmar eval TASK', () => {
     [['sumDigits', '-m', 'x', '-b', 'http://localhost:1', '-S', '{"stream": true}'], /stream/],
     [['sumDigits', '-m', 'x', '-b', 'here'], /url must be/],
     [['sumDigits', '-m', 'x', '-a', '{"number": 3}'], /numbers/],
+    [['gsm8k', '-m', 'x'], /gsm8k must have the file of its rows, such as -a '\{"rows": "gsm8k.jsonl"\}'/],
     [['sumDigits', '-m', 'x', '-c', 'many'], /--max-concurrent must be a number: got many/],
     [['/no/run', '-t', '3'], /the run decides maxTokens/],
     [[], /a task or the folder of a run must be given/],

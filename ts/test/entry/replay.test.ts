@@ -124,8 +124,8 @@ test('unknown options and other parts are refused', () => {
     new ListStorage('10')
     // @ts-expect-error storages are made by their classes
     new Storage(() => null as never)
-    // @ts-expect-error a source of rows must be able to clear
-    Sampler.from({ extend: () => {}, sample: () => ({ rows: [] }) })
+    // @ts-expect-error a source of rows must sample
+    Sampler.from({ extend: () => {}, clear: () => {} })
   }
   expectTypeOf(wrong).toBeFunction()
 })

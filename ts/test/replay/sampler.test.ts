@@ -466,6 +466,20 @@ describe('the flags of slices', () => {
 })
 
 describe('a sampler of JavaScript', () => {
+  it('needs no other function than sample', () => {
+    const newest = Sampler.from({ sample: (length, count) => ({ rows: Array(count).fill(length - 1) }) })
+    const one = buffer(newest, 4)
+    one.extend(numbered(1, 2))
+    expect(idsOf(one.sample(2))).toEqual([2, 2])
+    one.loadStateDict(one.stateDict())
+    one.clear()
+    expect(one.length).toBe(0)
+  })
+
+  it.each([{}, { sample: 3 }, null])('is refused if it is %j, before it belongs to a buffer', (source) => {
+    expect(codeOf(() => Sampler.from(source as never))).toBe('MALFORMED')
+  })
+
   it('may refuse items before they are stored, by its check alone', () => {
     const thrower = (on: 'check' | 'extend') =>
       Sampler.from({

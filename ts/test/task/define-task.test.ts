@@ -47,6 +47,21 @@ describe('defineTask', () => {
     expectTypeOf(task.makeDataset('train').next()).toEqualTypeOf<{ country: string; capital: string }>()
   })
 
+  it('names the remedy in the cause of a rollout whose chat template has no form for tools', async () => {
+    const clock = tool({ name: 'clock', description: 'The time.', schema: { type: 'object', properties: {} }, run: () => 12 })
+    const task = defineTask({ rows, prompt, tools: [clock], rewards: [exact] })
+    using tokenizer = new CharTokenizer({ specialTokens: MARKERS })
+    const template = '{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}'
+    using renderer = createRenderer(tokenizer, { name: 'opaque', template, stopTokens: ['<|im_end|>'] })
+    const policy = new ScriptedPolicy({ reply: () => [] })
+    const rollouter = new Rollouter({ policy, task, renderer, groupSize: 1, maxTokens: 8 })
+    using group = await rollouter.runGroup({ sample: rows[0] as never, groupId: 0 })
+    expect(group.rollouts[0]?.cause).toMatchObject({
+      stage: 'render',
+      message: expect.stringMatching(/tools must be left out.*; give defineTask a toolParser/),
+    })
+  })
+
   it('takes rows that an interface types, with rewards of any row', () => {
     interface Question {
       readonly question: string

@@ -102,6 +102,9 @@ describe('Model', () => {
       'adapter_model.safetensors',
       'manifest.json',
     ])
+    await expect(loadModel(folder)).rejects.toThrow(
+      failing('INCOMPATIBLE', /an adapter alone; load its base/),
+    )
   })
 })
 
