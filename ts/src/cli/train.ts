@@ -37,6 +37,7 @@ export async function train(
       )
     }
   }
+  progress.print(`run folder ${config.runDir}, ${config.eval.numProblems} held-out problems before and after`)
   try {
     const result = await runTraining(config, { onEvent, resume, tasks, signal: io.signal })
     const report = await writeReport(config.runDir)

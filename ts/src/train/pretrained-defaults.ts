@@ -6,7 +6,7 @@ type Json = Readonly<Record<string, unknown>>
 
 /**
  * @internal Returns the JSON of a configuration with the defaults of a pretrained model, if it has `model.path`. A new model
- * needs a warm start and takes larger rates; a pretrained one would forget what it learned. Other JSON is returned unchanged.
+ * needs a warm start and takes larger rates; a pretrained one would forget what it learned, and its answers are longer. Other JSON is returned unchanged.
  */
 export function withPretrainedDefaults(json: unknown): unknown {
   if (!isRecord(json) || !isRecord(json.model) || json.model.path === undefined) return json
@@ -19,6 +19,7 @@ export function withPretrainedDefaults(json: unknown): unknown {
       ...{ steps: 100, promptsPerStep: 8, maxTokens: 256 },
       learningRate: rate(imitates ? EXAMPLE_RATES : COMPARISON_RATES),
     },
+    eval: { numProblems: 50 },
   }
   const sections = Object.entries(defaults).map(([name, section]) => {
     const given = json[name] ?? {}

@@ -48,7 +48,12 @@ describe('defineTask', () => {
   })
 
   it('names the remedy in the cause of a rollout whose chat template has no form for tools', async () => {
-    const clock = tool({ name: 'clock', description: 'The time.', schema: { type: 'object', properties: {} }, run: () => 12 })
+    const clock = tool({
+      name: 'clock',
+      description: 'The time.',
+      schema: { type: 'object', properties: {} },
+      run: () => 12,
+    })
     const task = defineTask({ rows, prompt, tools: [clock], rewards: [exact] })
     using tokenizer = new CharTokenizer({ specialTokens: MARKERS })
     const template = '{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}'

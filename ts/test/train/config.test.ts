@@ -77,7 +77,8 @@ describe('checkTrainConfig', () => {
   })
 
   it('takes the defaults of the recipes for a pretrained model, which a tiny one could not learn by', () => {
-    const { sft, dpo, grpo } = checkTrainConfig({ model: { path: 'm' } })
+    const { sft, dpo, grpo, eval: held } = checkTrainConfig({ model: { path: 'm' } })
+    expect(held.numProblems).toBe(50)
     expect([sft.steps, sft.learningRate, dpo.learningRate]).toEqual([0, 2e-5, 1e-6])
     expect(grpo).toMatchObject({ steps: 100, promptsPerStep: 8, maxTokens: 256, learningRate: 1e-6 })
     const adapter = checkTrainConfig({ model: { path: 'm', lora: { r: 2 } }, grpo: { steps: 3 } })
