@@ -121,6 +121,7 @@ function stageEdge() {
   for (const file of readdirSync(join(root, 'wasm')))
     if (!file.startsWith('fulmar_wasm')) copyInto(folder, `wasm/${file}`)
   for (const file of ['LICENSE', 'NOTICE']) copyInto(folder, file)
+  writeFileSync(join(folder, 'README.md'), edgeReadme())
   const { version, license, repository, type, engines, sideEffects } = whole
   const description =
     'Fulmar for pages and edge workers: tokenizers, chat renderers, ledgers and losses in 1 MB of WebAssembly.'
@@ -134,6 +135,15 @@ function stageEdge() {
     files: ['dist', 'wasm', 'NOTICE'],
   })
   return folder
+}
+
+/** The page of docs/runtimes.md that begins in an empty folder, as npm shows it. */
+function edgeReadme() {
+  const page = readFileSync(join(root, 'docs/runtimes.md'), 'utf8')
+  const section = /^### A page, from an empty folder\n(.*?)^## /ms.exec(page)?.[1]
+  if (section === undefined)
+    throw new Refusal('docs/runtimes.md must have the section of a page from an empty folder')
+  return `# fulmar-edge\n\nThe part of Fulmar for pages and edge workers. A page, from an empty folder:\n${section}`
 }
 
 /** A target of package.json where the condition `fulmar-edge` holds. */
