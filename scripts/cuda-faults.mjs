@@ -11,9 +11,10 @@ const of =
   (name, from, to) => ({ name, folder, file: `${check}.cu`, from, to, check })
 const tiles = of('tiles', EMULATOR)
 const emulator = (name, from, to, file = 'tensor.h') => ({ ...tiles(name, from, to), file })
-const [cast, embedding, log, norm, product, tensor, rows, swiglu] = [
+const [cast, embedding, heads, log, norm, product, tensor, rows, swiglu] = [
   'cast',
   'embedding',
+  'heads',
   'log_prob',
   'rms_norm',
   'product_f32',
@@ -377,6 +378,81 @@ export const FAULTS = [
     'for (uint32_t c = 0; c < chunks; c++)',
     'for (uint32_t c = chunks - 1; c != ~0u; c--)',
   ),
+  heads(
+    'a head is normalised before it is loaded',
+    '        __syncwarp();\n        const float* norm_e = sizes.is_query(head) ? q_norm_e : k_norm_e;\n        if (norm_e &&',
+    '        const float* norm_e = sizes.is_query(head) ? q_norm_e : k_norm_e;\n        if (norm_e &&',
+  ),
+  heads(
+    'a head is rotated before it is normalised',
+    'own[e] = own[e] * scale * norm_e[e];\n            __syncwarp();',
+    'own[e] = own[e] * scale * norm_e[e];',
+  ),
+  heads(
+    'a head takes the place of one that is read',
+    '            rotate(own, cos, 1.0f, width / 2, to);\n        }\n        __syncwarp();',
+    '            rotate(own, cos, 1.0f, width / 2, to);\n        }\n       ',
+  ),
+  heads('values are normalised too', 'if (norm_e && !sizes.is_value(head))', 'if (norm_e)'),
+  heads(
+    'a bias is not left in x',
+    'if (bias_w) x[e] += bias_w[head * width + e];\n            own[e] = x[e];',
+    'own[e] = bias_w ? x[e] + bias_w[head * width + e] : x[e];',
+  ),
+  heads(
+    'keys have the bias of queries',
+    'bias_w[head * width + e]',
+    'bias_w[head % sizes.heads * width + e]',
+  ),
+  heads(
+    'keys have the norm of queries',
+    'const float* norm_e = sizes.is_query(head) ? q_norm_e : k_norm_e;\n        if (norm_e &&',
+    'const float* norm_e = q_norm_e;\n        if (norm_e &&',
+  ),
+  heads('halves are rotated the other way', 'a * c - b * s);', 'a * c + b * s);'),
+  heads(
+    'a rotation takes its own result',
+    'put(to + half + i, b * c + a * s);',
+    'put(to + half + i, b * c + number(to[i]) * s);',
+  ),
+  heads(
+    'a row of the batch is taken for one of the cache',
+    'values_rke + ((size_t)rows_n[n] * sizes',
+    'values_rke + ((size_t)n * sizes',
+  ),
+  heads(
+    'a position is taken for another',
+    'float* own = (float*)shared + warp * width;\n    const float* cos = table_pe + (size_t)positions_n[n] * width;',
+    'float* own = (float*)shared + warp * width;\n    const float* cos = table_pe + (size_t)n * width;',
+  ),
+  heads(
+    'gradients are rotated forward',
+    'rotate(d, cos, -1.0f, width / 2, own);',
+    'rotate(d, cos, 1.0f, width / 2, own);',
+  ),
+  heads(
+    'a gradient of a norm begins before its head is rotated',
+    '        rotate(d, cos, -1.0f, width / 2, own);\n        __syncwarp();',
+    '        rotate(d, cos, -1.0f, width / 2, own);',
+  ),
+  heads(
+    'products of a head are summed before they are there',
+    '            products[e] = x[e] * norm_e[e] * own[e];\n        }\n        __syncwarp();',
+    '            products[e] = x[e] * norm_e[e] * own[e];\n        }',
+  ),
+  heads(
+    'a sum of products is not a chain',
+    'for (uint32_t e = 0; e < width; e++) along += products[e];',
+    'for (uint32_t e = width; e > 0; e--) along += products[e - 1];',
+  ),
+  heads('a rotated gradient is not written', '            d[e] = own[e];\n', ''),
+  heads('a gradient of zeros has a sign', '0.0f + (norm_e[e] * own[e]', '(norm_e[e] * own[e]'),
+  heads(
+    'chunks of a bias have no end',
+    'row < min(first + rows_each, rows); row++) sum +=',
+    'row < rows; row++) sum +=',
+  ),
+  heads('heads of a weight begin elsewhere', 'head = first_head + row % count', 'head = row % count'),
   embedding('a table of any start is read as vectors', ' && (uintptr_t)table_vd % (4 * sizeof(T)) == 0', ''),
   embedding('rows of any even length are read as vectors', 'width % 4 == 0', 'width % 2 == 0'),
   embedding(

@@ -2,6 +2,7 @@
 
 mod cast;
 mod embedding;
+mod heads;
 pub mod log_prob;
 pub mod product;
 pub mod product_f32;
@@ -18,9 +19,10 @@ use crate::report::Report;
 type Check = fn(&Card, &mut Report) -> Result<()>;
 
 /// Name -> the check of a file of kernels.
-pub const CHECKS: [(&str, Check); 8] = [
+pub const CHECKS: [(&str, Check); 9] = [
     ("cast", cast::check),
     ("embedding", embedding::check),
+    ("heads", heads::check),
     ("log_prob", log_prob::check),
     ("product", product::check),
     ("product_f32", product_f32::check),

@@ -32,7 +32,7 @@ const SHAPES: [(usize, usize); 15] = [
 ];
 
 /// Rows of a task of `fulmar-kernel`, whose sums of columns are added in order.
-fn rows_each(width: usize) -> usize {
+pub fn rows_each(width: usize) -> usize {
     (8_192 / width).max(1)
 }
 
