@@ -25,9 +25,9 @@ export interface GpuReport {
   readonly reason: string
 }
 
-/** Report on sandboxes for programs that a model wrote: usable, or the reason why not. */
+/** Report on one way of keeping programs apart that a model wrote: usable, or the reason why not. */
 export type SandboxReport =
-  | { readonly isUsable: true; readonly backend: string }
+  | { readonly isUsable: true }
   | { readonly isUsable: false; readonly reason: string }
 
 /** The whole answer. */
@@ -40,7 +40,7 @@ export interface DoctorReport {
   readonly native: BackendReport
   readonly wasm: BackendReport
   readonly gpu: GpuReport
-  readonly sandbox: SandboxReport
+  readonly sandbox: Readonly<Record<'bubblewrap' | 'pyodide', SandboxReport>>
 }
 
 /** Prints the report. Gives whether the core can be loaded at all. */
@@ -60,7 +60,7 @@ export async function doctor({ json = false, onlyLoaded = false }: DoctorFlags, 
     native: await other('native'),
     wasm: await other('wasm'),
     gpu: await gpuReport(),
-    sandbox: await sandboxReport(),
+    sandbox: { bubblewrap: await sandboxReport('bubblewrap'), pyodide: await sandboxReport('pyodide') },
   }
   if (json) printJson(report, io)
   else printTable(tableOf(report), io)
@@ -109,11 +109,11 @@ async function gpuReport(): Promise<GpuReport> {
   }
 }
 
-async function sandboxReport(): Promise<SandboxReport> {
+async function sandboxReport(backend: 'bubblewrap' | 'pyodide'): Promise<SandboxReport> {
   try {
     const { Sandbox } = await import('../tools/index.js')
-    const support = await Sandbox.support()
-    return support.isUsable ? { isUsable: true, backend: 'bubblewrap' } : support
+    const support = await Sandbox.support({ backend })
+    return support.isUsable ? { isUsable: true } : support
   } catch (error) {
     return { isUsable: false, reason: firstLine(error) }
   }
@@ -128,7 +128,10 @@ function tableOf(report: DoctorReport): [string, string][] {
     ['native core', describeBackend(native)],
     ['wasm core', describeBackend(wasm)],
     ['gpu', `not usable: ${gpu.reason}`],
-    ['sandbox', sandbox.isUsable ? `usable, ${sandbox.backend}` : `not usable: ${sandbox.reason}`],
+    ...Object.entries(sandbox).map(([name, report]): [string, string] => [
+      `sandbox ${name}`,
+      report.isUsable ? 'usable' : `not usable: ${report.reason}`,
+    ]),
   ]
 }
 

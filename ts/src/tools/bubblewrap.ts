@@ -18,7 +18,7 @@ import { lstatSync, readFileSync, readlinkSync } from 'node:fs'
 import type { Readable, Writable } from 'node:stream'
 import { FulmarError, messageOf } from '../core/index.js'
 import type { Clock } from '../telemetry/index.js'
-import type { SandboxLimits } from './sandbox.js'
+import type { SandboxLimits } from './sandbox-limits.js'
 import { seccompFilter } from './seccomp.js'
 
 /** Path of the home inside. */

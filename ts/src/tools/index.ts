@@ -10,13 +10,13 @@ export { PythonBlockParser } from './python-block-parser.js'
 export { type PythonTool, type PythonToolOptions, pythonTool } from './python-tool.js'
 export {
   Sandbox,
-  type SandboxLimits,
   type SandboxOptions,
   type SandboxProgram,
   type SandboxResult,
   type SandboxRunOptions,
-  type SandboxSupport,
 } from './sandbox.js'
+export type { SandboxBackend, SandboxSupport } from './sandbox-backend.js'
+export type { SandboxLimits } from './sandbox-limits.js'
 export {
   type ArgumentsOf,
   type NamedValue,

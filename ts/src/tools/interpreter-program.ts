@@ -1,3 +1,46 @@
+/** Python: runs a block in a scope; returns whether it succeeded, and the bytes of its value and of its traceback. */
+export const BLOCK_PROGRAM = `
+import ast, linecache, sys, traceback
+
+def run_block(source, name, scope):
+    value, error = None, b""
+    try:
+        value = evaluate(source.decode("utf-8"), name, scope)
+    except BaseException as exception:
+        if not (type(exception) is SystemExit and type(exception.code) in (int, type(None)) and not exception.code):
+            error = described(exception) or b"an exception without a description"
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        try:
+            stream.flush()
+        except BaseException:
+            pass
+    return not error, value, error
+
+def evaluate(source, name, scope):
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    tree = ast.parse(source, name)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, name, "exec", dont_inherit=True), scope)
+    if last is None:
+        return None
+    value = eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), scope)
+    return None if value is None else utf8(repr(value))
+
+def described(exception):
+    try:
+        trace = exception.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        return utf8("".join(traceback.format_exception(type(exception), exception, trace)))
+    except BaseException:
+        return utf8(type(exception).__name__)
+
+def utf8(text):
+    return text.encode("utf-8", "backslashreplace")
+
+__file__ = run_block.__code__.co_filename
+`
+
 /**
  * The program of an interpreter in a sandbox: a supervisor, and the process that runs blocks of code.
  *
@@ -20,8 +63,8 @@
  * end      u8 ok, u8 1 for a value + 2 if value or error was cut, u32 + value, u32 + error
  * ```
  */
-export const INTERPRETER_PROGRAM = `
-import ast, ctypes, linecache, os, resource, select, signal, struct, sys, traceback, types
+export const INTERPRETER_PROGRAM = `${BLOCK_PROGRAM}
+import ctypes, os, resource, select, signal, struct, sys, types
 
 CHUNK = 65536
 END_MAX = 1 << 26
@@ -212,42 +255,5 @@ def run_blocks(code_fd, end_fd, room):
         text, error = (value or b"")[:room], error[-room:]
         write_all(end_fd, nonce + struct.pack(">BBI", ok, flags, len(text)) + text + struct.pack(">I", len(error)) + error)
 
-def run_block(source, name, scope):
-    value, error = None, b""
-    try:
-        value = evaluate(source.decode("utf-8"), name, scope)
-    except BaseException as exception:
-        if not (type(exception) is SystemExit and type(exception.code) in (int, type(None)) and not exception.code):
-            error = described(exception) or b"an exception without a description"
-    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-        try:
-            stream.flush()
-        except BaseException:
-            pass
-    return not error, value, error
-
-def evaluate(source, name, scope):
-    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-    tree = ast.parse(source, name)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, name, "exec", dont_inherit=True), scope)
-    if last is None:
-        return None
-    value = eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), scope)
-    return None if value is None else utf8(repr(value))
-
-def described(exception):
-    try:
-        trace = exception.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-            trace = trace.tb_next
-        return utf8("".join(traceback.format_exception(type(exception), exception, trace)))
-    except BaseException:
-        return utf8(type(exception).__name__)
-
-def utf8(text):
-    return text.encode("utf-8", "backslashreplace")
-
-__file__ = run_block.__code__.co_filename
 Supervisor().run()
 `

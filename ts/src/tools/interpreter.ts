@@ -5,7 +5,7 @@ import { randomBytes } from 'node:crypto'
 import { onAbort } from '../async/index.js'
 import { FulmarError, messageOf } from '../core/index.js'
 import type { Clock } from '../telemetry/index.js'
-import type { SandboxLimits } from './sandbox.js'
+import type { SandboxLimits } from './sandbox-limits.js'
 
 /** Result of a block of code. */
 export interface PythonResult {

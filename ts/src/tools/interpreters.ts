@@ -4,7 +4,9 @@ import { onAbort } from '../async/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 import type { Interpreter, PythonResult } from './interpreter.js'
-import { checkedLimits, checkPath, type SandboxLimits, type SandboxOptions } from './sandbox.js'
+import { checkPath, type SandboxOptions } from './sandbox.js'
+import { backendHere, checkBackend, type SandboxBackend } from './sandbox-backend.js'
+import { checkedLimits, type SandboxLimits } from './sandbox-limits.js'
 
 /** Options of interpreters. */
 export interface InterpreterOptions extends SandboxOptions {
@@ -51,7 +53,9 @@ export class Interpreters {
   readonly persistent: boolean
   readonly limits: Required<SandboxLimits>
   readonly #files: Readonly<Record<string, string | Uint8Array>>
+  readonly #asked: 'auto' | SandboxBackend
   readonly #bwrap: string
+  #backend: Promise<SandboxBackend> | undefined
   readonly #clock: Clock
   readonly #numWarm: number
   readonly #max: number
@@ -65,10 +69,7 @@ export class Interpreters {
   constructor(options: InterpreterOptions) {
     const { backend = 'auto', files = {}, bwrap = 'bwrap', clock = systemClock } = options
     const { persistent = false, numWarm = 1, maxInterpreters = 64 } = options
-    if (backend !== 'auto' && backend !== 'bubblewrap') {
-      const detail = `options.backend must be 'auto' or 'bubblewrap': got ${describeValue(backend)}`
-      throw new FulmarError('UNKNOWN_NAME', detail)
-    }
+    checkBackend(backend)
     if (typeof persistent !== 'boolean') {
       const detail = `options.persistent must be true or false: got ${describeValue(persistent)}`
       throw new FulmarError('MALFORMED', detail)
@@ -79,6 +80,7 @@ export class Interpreters {
     this.persistent = persistent
     this.limits = checkedLimits({ ...LIMITS, ...options.limits })
     this.#files = files
+    this.#asked = backend
     this.#bwrap = bwrap
     this.#clock = clock
     this.#numWarm = numWarm
@@ -174,7 +176,7 @@ export class Interpreters {
     }
     this.#numStarting += 1
     try {
-      const interpreter = await this.#startInBubblewrap()
+      const interpreter = await this.#startHere()
       if (this.#isClosed) {
         interpreter.close()
         throw closed()
@@ -186,8 +188,22 @@ export class Interpreters {
     }
   }
 
-  async #startInBubblewrap(): Promise<Interpreter> {
+  async #startHere(): Promise<Interpreter> {
+    this.#backend ??= backendHere(this.#asked, this.#bwrap)
+    let backend: SandboxBackend
+    try {
+      backend = await this.#backend
+    } catch (error) {
+      this.#backend = undefined
+      throw error
+    }
     // Child processes are of Node alone.
+    if (backend === 'bubblewrap') return await this.#startInBubblewrap()
+    const { startPyodide } = await import('./pyodide-run.js')
+    return await startPyodide(this.limits, this.#files, this.#clock)
+  }
+
+  async #startInBubblewrap(): Promise<Interpreter> {
     const [{ killGroup, startInBubblewrap, whyNoBubblewrap }, { Interpreter }, { INTERPRETER_PROGRAM }] =
       await Promise.all([
         import('./bubblewrap.js'),

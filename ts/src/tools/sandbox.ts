@@ -1,36 +1,26 @@
 /** Sandboxes: programs that a model wrote, apart from this process, its files and the network. */
 
 import { checkGiven, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
-import { type Clock, systemClock, TIMER_DELAY_MS_MAX } from '../telemetry/index.js'
-import type { ProgramEnd } from './bubblewrap.js'
-
-/** Limits of a {@link Sandbox}. Positive integers. */
-export interface SandboxLimits {
-  /** Deadline of a run in milliseconds. @default 10_000 */
-  readonly timeoutMs?: number
-  /** Seconds of the processor for each process. @default 10 */
-  readonly cpuSeconds?: number
-  /** Address space of each process in bytes. @default 1_073_741_824 */
-  readonly memoryBytes?: number
-  /** Bytes of the home, which is kept in memory. @default 33_554_432 */
-  readonly homeBytes?: number
-  /** Bytes of each file. @default 16_777_216 */
-  readonly fileBytes?: number
-  /** Number of processes and threads at once. @default 32 */
-  readonly numProcesses?: number
-  /** Number of open files of each process. @default 64 */
-  readonly numFiles?: number
-  /** Bytes of standard output and standard error together. @default 1_048_576 */
-  readonly outputBytes?: number
-}
+import { type Clock, systemClock } from '../telemetry/index.js'
+import type { Program, ProgramEnd } from './bubblewrap.js'
+import { commandOf, type SandboxAction } from './sandbox-action.js'
+import {
+  backendHere,
+  checkBackend,
+  type SandboxBackend,
+  type SandboxSupport,
+  supportHere,
+} from './sandbox-backend.js'
+import { checkedLimits, type SandboxLimits } from './sandbox-limits.js'
 
 /** Options of {@link Sandbox.open}. */
 export interface SandboxOptions {
   /**
-   * Way of keeping programs apart; `auto` takes one that works here.
+   * Way of keeping programs apart; `auto` takes bubblewrap where it works, else Pyodide, which needs the package
+   * `pyodide`, runs code of Python but no commands, and takes seconds to start.
    * @default 'auto'
    */
-  readonly backend?: 'auto' | 'bubblewrap'
+  readonly backend?: 'auto' | SandboxBackend
   /**
    * Files of the home by relative path.
    * @default none
@@ -72,30 +62,14 @@ export interface SandboxResult {
   readonly stderr: string
 }
 
-/** Working of a backend here, or the reason why not. */
-export type SandboxSupport =
-  | { readonly isUsable: true }
-  | { readonly isUsable: false; readonly reason: string }
-
-/** The limits unless others are given. */
-const DEFAULTS: Required<SandboxLimits> = {
-  timeoutMs: 10_000,
-  cpuSeconds: 10,
-  memoryBytes: 1_073_741_824,
-  homeBytes: 33_554_432,
-  fileBytes: 16_777_216,
-  numProcesses: 32,
-  numFiles: 64,
-  outputBytes: 1_048_576,
-}
-
 /** Maximum length of code, which is an argument of Python, in UTF-8 bytes. */
 export const SANDBOX_CODE_BYTES_MAX = 100_000
 
 /**
- * A home folder for programs that run apart from this machine: each run has new namespaces for users, processes,
- * mounts and the network, so it sees a read-only `/usr`, its home and nothing else, and everything that it starts ends
- * with it. Files of the home stay from run to run. Runs of one sandbox take turns. Node on Linux only.
+ * A home folder for programs that run apart from this machine. With bubblewrap, on Linux, each run has new namespaces
+ * for users, processes, mounts and the network, so it sees a read-only `/usr`, its home and nothing else, and everything
+ * that it starts ends with it. With Pyodide, code of Python runs as WebAssembly in a process of Node without rights; the
+ * home and its memory are all that it has. Files of the home stay from run to run. Runs of one sandbox take turns. Node only.
  *
  * @example
  * ```ts
@@ -114,7 +88,7 @@ export const SANDBOX_CODE_BYTES_MAX = 100_000
  */
 export class Sandbox {
   /** Way by which programs are kept apart. */
-  readonly backend: 'bubblewrap' = 'bubblewrap'
+  readonly backend: SandboxBackend
   readonly #limits: Required<SandboxLimits>
   readonly #bwrap: string
   readonly #clock: Clock
@@ -122,7 +96,8 @@ export class Sandbox {
   #home: Uint8Array = new Uint8Array(0)
   #turn: Promise<unknown> = Promise.resolve()
 
-  private constructor(limits: Required<SandboxLimits>, bwrap: string, clock: Clock) {
+  private constructor(backend: SandboxBackend, limits: Required<SandboxLimits>, bwrap: string, clock: Clock) {
+    this.backend = backend
     this.#limits = limits
     this.#bwrap = bwrap
     this.#clock = clock
@@ -136,35 +111,33 @@ export class Sandbox {
   static async open(options: SandboxOptions = {}): Promise<Sandbox> {
     checkKnownKeys('options', options, ['backend', 'files', 'limits', 'bwrap', 'clock'])
     const { backend = 'auto', files = {}, bwrap = 'bwrap', clock = systemClock } = options
-    if (backend !== 'auto' && backend !== 'bubblewrap') {
-      const detail = `options.backend must be 'auto' or 'bubblewrap': got ${describeValue(backend)}`
-      throw new FulmarError('UNKNOWN_NAME', detail)
-    }
-    const sandbox = new Sandbox(checkedLimits(options.limits), bwrap, clock)
-    const support = await sandbox.#probe()
-    if (!support.isUsable) {
-      const detail = `a sandbox must be available: bubblewrap does not work here, as ${support.reason}`
-      throw new FulmarError('UNAVAILABLE', detail)
-    }
+    checkBackend(backend)
+    const limits = checkedLimits(options.limits)
+    const sandbox = new Sandbox(await backendHere(backend, bwrap), limits, bwrap, clock)
     for (const [path, data] of Object.entries(files)) await sandbox.write(path, data)
     return sandbox
   }
 
-  /** Returns whether a backend works on this machine, and if not, why. */
-  static async support(options: Pick<SandboxOptions, 'bwrap'> = {}): Promise<SandboxSupport> {
-    checkKnownKeys('options', options, ['bwrap'])
-    const { bwrap = 'bwrap' } = options
-    return await new Sandbox(DEFAULTS, bwrap, systemClock).#probe()
+  /**
+   * Returns which backend works on this machine, or the reasons why none does. A start of Pyodide takes seconds.
+   * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option or backend.
+   */
+  static async support(options: Pick<SandboxOptions, 'backend' | 'bwrap'> = {}): Promise<SandboxSupport> {
+    checkKnownKeys('options', options, ['backend', 'bwrap'])
+    const { backend = 'auto', bwrap = 'bwrap' } = options
+    checkBackend(backend)
+    return await supportHere(backend, bwrap, { isWhole: true })
   }
 
   /**
    * Runs a program in the home. A failure of the program is a result, not an exception.
    * @throws {FulmarError} `MALFORMED` for another form of program; `OUT_OF_RANGE` for a deadline; `LIMIT_EXCEEDED` for code of
-   * more than 100,000 bytes; `ABORTED` if the signal fires; `CLOSED` after `close`; `UNAVAILABLE` if bubblewrap fails.
+   * more than 100,000 bytes; `INCOMPATIBLE` for a command on Pyodide; `ABORTED` if the signal fires; `CLOSED` after `close`;
+   * `UNAVAILABLE` if the backend fails.
    */
   async run(program: SandboxProgram, options: SandboxRunOptions = {}): Promise<SandboxResult> {
     checkKnownKeys('options', options, ['stdin', 'timeoutMs', 'signal'])
-    const { status, exitCode, stdout, stderr } = await this.#run(commandOf(program), options)
+    const { status, exitCode, stdout, stderr } = await this.#run(actionOf(program), options)
     return { status, exitCode, stdout: stdout.toString('utf8'), stderr: stderr.toString('utf8') }
   }
 
@@ -174,8 +147,7 @@ export class Sandbox {
    */
   async write(path: string, data: string | Uint8Array): Promise<void> {
     checkPath(path)
-    const script = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"'
-    const { exitCode, stderr } = await this.#run(['sh', '-c', script, 'sh', `./${path}`], { stdin: data })
+    const { exitCode, stderr } = await this.#run({ kind: 'write', path }, { stdin: data })
     if (exitCode === 0) return
     const why = stderr.toString('utf8').trim().slice(0, 200)
     throw new FulmarError('LIMIT_EXCEEDED', `file ${path} must fit into the home: got ${why}`)
@@ -188,7 +160,7 @@ export class Sandbox {
    */
   async read(path: string): Promise<Uint8Array> {
     checkPath(path)
-    const { exitCode, status, stdout, stderr } = await this.#run(['cat', '--', `./${path}`], {})
+    const { exitCode, status, stdout, stderr } = await this.#run({ kind: 'read', path }, {})
     if (exitCode === 0) return new Uint8Array(stdout)
     const why = status === 'exited' ? stderr.toString('utf8').trim().slice(0, 200) : `the limit ${status}`
     throw new FulmarError('IO', `file ${path} must be readable: got ${why}`)
@@ -205,7 +177,7 @@ export class Sandbox {
   }
 
   /** Runs after those before it, and keeps the home of a program that came to its own end. */
-  #run(command: readonly string[], options: SandboxRunOptions): Promise<ProgramEnd> {
+  #run(action: SandboxAction, options: SandboxRunOptions): Promise<ProgramEnd> {
     const { stdin = '', timeoutMs = this.#limits.timeoutMs, signal } = options
     const limits = checkedLimits({ ...this.#limits, timeoutMs })
     const bytes = typeof stdin === 'string' ? Buffer.from(stdin, 'utf8') : stdin
@@ -214,18 +186,7 @@ export class Sandbox {
       const either = signal ? AbortSignal.any([signal, closed]) : closed
       try {
         if (closed.aborted) throw new FulmarError('CLOSED', 'sandbox must be open: it was closed')
-        // Child processes are of Node alone.
-        const { runInBubblewrap } = await import('./bubblewrap.js')
-        const [home, bwrap, clock] = [this.#home, this.#bwrap, this.#clock]
-        const end = await runInBubblewrap({
-          command,
-          stdin: bytes,
-          home,
-          limits,
-          clock,
-          signal: either,
-          bwrap,
-        })
+        const end = await this.#end(action, { stdin: bytes, limits, signal: either })
         if (end.home && !closed.aborted) this.#home = end.home
         return end
       } catch (error) {
@@ -237,48 +198,35 @@ export class Sandbox {
     return turn
   }
 
-  async #probe(): Promise<SandboxSupport> {
-    const { whyNoBubblewrap } = await import('./bubblewrap.js')
-    try {
-      const { exitCode, stdout, stderr } = await this.#run(['echo', 'works'], {})
-      if (exitCode === 0 && stdout.toString('utf8') === 'works\n') return { isUsable: true }
-      return {
-        isUsable: false,
-        reason: whyNoBubblewrap(new Error(stderr.toString('utf8') || 'it gave no answer')),
-      }
-    } catch (error) {
-      return { isUsable: false, reason: whyNoBubblewrap(error) }
+  async #end(action: SandboxAction, run: Pick<Program, 'stdin' | 'limits' | 'signal'>): Promise<ProgramEnd> {
+    const inputs = { ...run, home: this.#home, clock: this.#clock }
+    // Child processes are of Node alone.
+    if (this.backend === 'bubblewrap') {
+      const { runInBubblewrap } = await import('./bubblewrap.js')
+      return await runInBubblewrap({ ...inputs, command: commandOf(action), bwrap: this.#bwrap })
     }
+    if (action.kind === 'command') {
+      const detail = 'program must be { code } on Pyodide, which runs Python alone: got a command'
+      throw new FulmarError('INCOMPATIBLE', detail)
+    }
+    const { runInPyodide } = await import('./pyodide-run.js')
+    return await runInPyodide({ ...inputs, action })
   }
 }
 
-/** Returns all limits. @throws {FulmarError} `UNKNOWN_NAME` or `OUT_OF_RANGE`. */
-export function checkedLimits(limits: SandboxLimits = {}): Required<SandboxLimits> {
-  checkKnownKeys('limits', limits, Object.keys(DEFAULTS))
-  const all = { ...DEFAULTS, ...limits }
-  for (const [name, value] of Object.entries(all)) {
-    if (Number.isSafeInteger(value) && value >= 1 && (name !== 'timeoutMs' || value <= TIMER_DELAY_MS_MAX))
-      continue
-    throw new FulmarError(
-      'OUT_OF_RANGE',
-      `limits.${name} must be a positive integer: got ${describeValue(value)}`,
-    )
-  }
-  return all
-}
-
-function commandOf(program: SandboxProgram): readonly string[] {
+function actionOf(program: SandboxProgram): SandboxAction {
   checkGiven('program', program)
   checkKnownKeys('program', program, ['command', 'code'])
   if ('code' in program && !('command' in program) && typeof program.code === 'string') {
     const size = Buffer.byteLength(program.code)
-    if (size <= SANDBOX_CODE_BYTES_MAX) return checked(['python3', '-I', '-c', program.code])
+    if (size <= SANDBOX_CODE_BYTES_MAX) return { kind: 'code', code: checked([program.code])[0] ?? '' }
     const detail = `program.code must have at most ${SANDBOX_CODE_BYTES_MAX} bytes: got ${size}`
     throw new FulmarError('LIMIT_EXCEEDED', detail)
   }
   const command = 'command' in program && !('code' in program) ? program.command : undefined
   const isCommand = Array.isArray(command) && command.length > 0
-  if (isCommand && command.every((word) => typeof word === 'string')) return checked(command)
+  if (isCommand && command.every((word) => typeof word === 'string'))
+    return { kind: 'command', command: checked(command) }
   const detail = `program must be { command } with words or { code } with a text: got ${describeValue(program)}`
   throw new FulmarError('MALFORMED', detail)
 }

@@ -68,11 +68,8 @@ describe('fulmar doctor', () => {
       isUsable: false,
       reason: 'Error: no such build',
     })
-    const sandboxes = [
-      { isUsable: true, backend: 'bubblewrap' },
-      { isUsable: false, reason: expect.stringMatching(/./) },
-    ]
-    expect(sandboxes).toContainEqual(report.sandbox)
+    const sandboxes = [{ isUsable: true }, { isUsable: false, reason: expect.stringMatching(/./) }]
+    for (const backend of ['bubblewrap', 'pyodide']) expect(sandboxes).toContainEqual(report.sandbox[backend])
     // Which of these it is depends on the machine.
     expect(report.gpu.reason).toMatch(/CUDA must be built in|NVIDIA's driver|no operation on/)
   })
@@ -87,6 +84,8 @@ describe('fulmar doctor', () => {
     expect(asked).toEqual([backend === 'wasm' ? 'native' : 'wasm'])
     expect(stdout.match(/ core +usable, version/g)).toHaveLength(2)
     expect(stdout).toMatch(/gpu +not usable: /)
-    expect(stdout).toMatch(/sandbox +(usable, bubblewrap|not usable: .+)\n/)
+    expect(stdout).toMatch(
+      /sandbox bubblewrap +(usable|not usable: .+)\nsandbox pyodide +(usable|not usable: .+)\n/,
+    )
   })
 })

@@ -297,14 +297,18 @@ async function running(mark: string): Promise<number> {
 
 describe('Sandbox.support', () => {
   it('says why there is none, and nothing runs then', async () => {
-    const support = await Sandbox.support({ bwrap: '/no/such/bwrap' })
+    const support = await Sandbox.support({ backend: 'bubblewrap', bwrap: '/no/such/bwrap' })
     expect(support).toMatchObject({ isUsable: false, reason: expect.stringMatching(/Debian|needs Linux/) })
-    await expect(Sandbox.open({ bwrap: '/no/such/bwrap' })).rejects.toThrow(
+    await expect(Sandbox.open({ backend: 'bubblewrap', bwrap: '/no/such/bwrap' })).rejects.toThrow(
       failing('UNAVAILABLE', /bubblewrap/),
     )
     // A program that answers, but not as bubblewrap does.
-    await expect(Sandbox.open({ bwrap: 'false' })).rejects.toThrow(failing('UNAVAILABLE'))
-    await expect(Sandbox.open({ bwrap: 'echo' })).rejects.toThrow(failing('UNAVAILABLE'))
+    await expect(Sandbox.open({ backend: 'bubblewrap', bwrap: 'false' })).rejects.toThrow(
+      failing('UNAVAILABLE'),
+    )
+    await expect(Sandbox.open({ backend: 'bubblewrap', bwrap: 'echo' })).rejects.toThrow(
+      failing('UNAVAILABLE'),
+    )
   })
 
   it.runIf(process.platform === 'linux').each([

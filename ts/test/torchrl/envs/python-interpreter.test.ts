@@ -175,8 +175,11 @@ describe.runIf(isUsable)('PythonInterpreter', () => {
 
 describe('PythonInterpreter', () => {
   it('answers with the reason where nothing keeps programs apart', async () => {
-    const [[said]] = (await answers({ bwrap: '/no/such/bwrap' }, block('print(1)'))) as [[string]]
-    expect(said).toMatch(/^Code block 1 failed:\ninterpreter must start: got /)
+    const [[said]] = (await answers(
+      { bwrap: '/no/such/bwrap', backend: 'bubblewrap' },
+      block('print(1)'),
+    )) as [[string]]
+    expect(said).toMatch(/^Code block 1 failed:\na sandbox must be available: bubblewrap /)
   })
 
   it('refuses wrong options', () => {
