@@ -91,6 +91,7 @@ const NO_TIMEOUT = { timeout: 2_147_483_647 }
 
 type Package = typeof import('@modelcontextprotocol/client')
 
+/** A server with its client: started at the first call, and again after an end. */
 export class McpConnection {
   readonly #options: McpConnectionOptions
   #client: Client | undefined

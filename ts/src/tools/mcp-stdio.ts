@@ -31,7 +31,7 @@ const CLOSE_AND_RUN =
   // biome-ignore lint/suspicious/noTemplateCurlyInString: variables of the shell
   'for fd in /proc/self/fd/*; do fd="${fd##*/}"; if [ "$fd" -gt 2 ]; then eval "exec $fd>&-"; fi; done; exec "$@"'
 
-/** Reads a message; throws for a line that is none. */
+/** Reads a message; throws for another line. */
 type Reader = (line: string) => unknown
 
 /** A process that speaks MCP. The client sets the three callbacks. */
@@ -119,7 +119,7 @@ export class McpStdio {
       this.#end(`it wrote a message of more than ${MCP_MESSAGE_BYTES_MAX} bytes`)
   }
 
-  /** Passes a message on. Lines that are none are left out, as servers write logs there, too. */
+  /** Passes a message on. Other lines are left out, as servers write logs there, too. */
   async #message(line: string): Promise<void> {
     if (line.trim() === '') return
     try {

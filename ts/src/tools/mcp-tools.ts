@@ -67,7 +67,20 @@ export async function mcpTools(options: McpToolsOptions): Promise<McpTools> {
   return await McpTools.open(options)
 }
 
-/** Tools of MCP servers, from {@link mcpTools}. */
+/**
+ * Tools of MCP servers, from {@link mcpTools}.
+ *
+ * @example
+ * ```ts native
+ * import { McpTools } from 'fulmar/tools'
+ * import assert from 'node:assert/strict'
+ *
+ * await assert.rejects(McpTools.open({ servers: { lost: { command: '/no/such/program' } } }), { code: 'UNAVAILABLE' })
+ * const mcp = await McpTools.open({ servers: {} })
+ * assert.deepEqual([mcp.registry.names, mcp.refused], [[], []])
+ * await mcp.close()
+ * ```
+ */
 export class McpTools {
   /** The tools, which follow the lists of the servers. */
   readonly registry: ToolRegistry

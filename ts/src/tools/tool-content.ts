@@ -5,7 +5,7 @@ import { describeValue, FulmarError } from '../core/index.js'
 
 /**
  * Content parts as the result of a tool: they become parts of the message that answers the call, not JSON in its text.
- * A chat template that knows no such parts refuses the message.
+ * A chat template without such parts refuses the message.
  *
  * @example
  * ```ts

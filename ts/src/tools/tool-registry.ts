@@ -106,7 +106,7 @@ export class ToolRegistry {
     this.#tools.set(tool.name, { tool: Object.freeze({ ...tool }), check: checkOf(tool) })
   }
 
-  /** Takes a tool out. Returns false if there is none of this name. */
+  /** Removes a tool. Returns false if no tool has this name. */
   unregister(name: string): boolean {
     return this.#tools.delete(name)
   }

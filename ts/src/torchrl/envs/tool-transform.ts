@@ -46,6 +46,16 @@ export const TOOL_TRANSFORM_KEYS = ['tools', 'parser', 'toolRole', 'signal', ...
  * answers as they made calls; nothing fills the others up. For tools that keep state, it numbers the conversations of the batch
  * (`conversation`): a batch keeps state for as many conversations as it has elements, and one that is done, or that a reset replaces,
  * ends. `close` ends all of them.
+ *
+ * @example
+ * ```ts
+ * import { SimpleToolTransform, ToolTransform } from 'fulmar/torchrl'
+ * import assert from 'node:assert/strict'
+ *
+ * const transform: ToolTransform = new SimpleToolTransform({ tools: [{ name: 'now', run: () => '12:00' }] })
+ * assert.ok(transform instanceof ToolTransform)
+ * transform[Symbol.dispose]()
+ * ```
  */
 export abstract class ToolTransform implements EnvTransform {
   readonly #parser: ToolCallParser

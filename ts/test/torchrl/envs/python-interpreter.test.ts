@@ -89,7 +89,7 @@ describe.runIf(isUsable)('PythonInterpreter', () => {
       'Code block 1 executed successfully:\n',
       'Code block 1 executed successfully:\n10\n',
     ])
-    // One of the two begins anew while the other runs on, and a smaller batch keeps who is who.
+    // One of the two begins anew while the other runs on, and a smaller batch keeps each interpreter in its place.
     const second = dict.indexSelect([1])
     ;({ contents } = await say(env, second, block('print(a + 1)')))
     expect(contents).toEqual(['Code block 1 executed successfully:\n11\n'])
