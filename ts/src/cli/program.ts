@@ -6,6 +6,7 @@
 
 import { Command, CommanderError, Option } from 'commander'
 import type { ChatFlags } from './chat.js'
+import type { DatasetFlags, FetchDatasetFlags } from './dataset.js'
 import type { DoctorFlags } from './doctor.js'
 import type { EvaluateFlags } from './evaluate.js'
 import type { FetchFlags } from './fetch.js'
@@ -81,6 +82,7 @@ function programOf(io: CliIo, fail: () => void): Command {
     .option('--force', 'fetch files that are there once more')
     .option('--json', 'print as one line of JSON')
     .action(async (name: string, flags: FetchFlags) => (await import('./fetch.js')).fetch(name, flags, io))
+  addDataset(program, io)
   program
     .command('chat <model>')
     .description(
@@ -168,6 +170,47 @@ function addFinetune(program: Command, recipe: 'sft' | 'dpo', description: strin
     .option('--seed <number>', "fixes the adapter's first weights (default: 0)")
     .option('--json', 'print the result as one line of JSON')
     .action(async (flags: FinetuneFlags) => (await import('./finetune.js')).finetune(recipe, flags, io))
+}
+
+function addDataset(program: Command, io: CliIo): void {
+  const group = program
+    .command('dataset')
+    .description('fetch public data sets, and look after those that are here')
+  const verb = (use: string, description: string): Command =>
+    group
+      .command(use)
+      .description(description)
+      .option('--root <folder>', "folder of the source's data sets (default: that of FULMAR_HOME)")
+      .option('--json', 'print as one line of JSON')
+  verb('list [source]', 'show the data sets that are here; of d4rl all of them').action(
+    async (source: string | undefined, flags: DatasetFlags) =>
+      (await import('./dataset.js')).listDatasets(source, flags, io),
+  )
+  verb('fetch <source:id>', 'fetch and convert a data set unless it is here; goes on where it was stopped')
+    .option('--force', 'fetch and convert once more')
+    .option('--split-trajs', 'convert to one row a trajectory')
+    .option('--mirror <url>', 'd4rl: the folder with the files under their own names')
+    .option(
+      '--endpoint <url>',
+      'minari: a mirror of the hub (default: HF_ENDPOINT, else https://huggingface.co)',
+    )
+    .option('--revision <name>', 'minari: a branch, a tag or a commit (default: main)')
+    .option('--cache <folder>', "minari: folder of the hub's cache")
+    .option('--offline', 'minari: open no connection; fail if the cache lacks a file')
+    .action(async (name: string, flags: FetchDatasetFlags) =>
+      (await import('./dataset.js')).fetchDataset(name, flags, io),
+    )
+  verb('info <source:id>', 'show rows and leaves of a data set that is here').action(
+    async (name: string, flags: DatasetFlags) => (await import('./dataset.js')).showDataset(name, flags, io),
+  )
+  verb('verify <source:id>', 'read all files of a data set, and compare their checksums').action(
+    async (name: string, flags: DatasetFlags) =>
+      (await import('./dataset.js')).verifyDataset(name, flags, io),
+  )
+  verb('delete <source:id>', 'remove the folders of a data set').action(
+    async (name: string, flags: DatasetFlags) =>
+      (await import('./dataset.js')).removeDataset(name, flags, io),
+  )
 }
 
 function addEvaluate(program: Command, io: CliIo): void {

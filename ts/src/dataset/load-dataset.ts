@@ -48,12 +48,7 @@ export async function loadDataset<T = BaseDatasetExperienceReplay>(
   options?: Readonly<Record<string, unknown>>,
 ): Promise<T>
 export async function loadDataset(name: string, options: object = {}): Promise<unknown> {
-  const at = typeof name === 'string' ? name.indexOf(':') : -1
-  if (at < 0) {
-    const detail = `name must be a source and an id, such as d4rl:hopper-medium-v2: got ${describeValue(name)}`
-    throw new FulmarError('MALFORMED', detail)
-  }
-  const source = checkSource(name.slice(0, at))
+  const [source, id] = splitName(name)
   const factory = factories.get(source)
   if (factory === undefined) {
     const nearest = nearestName(source, datasetSources())
@@ -61,7 +56,15 @@ export async function loadDataset(name: string, options: object = {}): Promise<u
     const detail = `source must be one of ${datasetSources().join(', ')}: got ${JSON.stringify(source)}${hint}`
     throw new FulmarError('UNKNOWN_NAME', detail)
   }
-  return await factory(name.slice(at + 1).trim(), { ...options })
+  return await factory(id, { ...options })
+}
+
+/** @internal The source and the id of `SOURCE:ID`. @throws {FulmarError} `MALFORMED` for another form. */
+export function splitName(name: unknown): readonly [string, string] {
+  const at = typeof name === 'string' ? name.indexOf(':') : -1
+  if (typeof name === 'string' && at >= 0) return [checkSource(name.slice(0, at)), name.slice(at + 1).trim()]
+  const detail = `name must be a source and an id, such as d4rl:hopper-medium-v2: got ${describeValue(name)}`
+  throw new FulmarError('MALFORMED', detail)
 }
 
 /**

@@ -11,6 +11,8 @@ describe('fulmar', () => {
       'train',
       'sft',
       'dpo',
+      'fetch',
+      'dataset',
       'chat',
       'eval',
       'render',
