@@ -32,7 +32,7 @@ face! {
         /// Reads a `main_data.hdf5` and the text of its `metadata.json`.
         fn read as read(bytes: &[u8], name: String, metadata: String) {
             Hdf5File::from_bytes(bytes.to_vec()).map_err(|error| error.at(&name)).and_then(|file| {
-                let metadata = MinariMetadata::parse(&metadata)?;
+                let metadata = MinariMetadata::parse(&metadata).map_err(|error| error.at("metadata"))?;
                 let steps = dataset::read_minari(&file.with_name(&name), &metadata)?;
                 Ok(dataset::Minari { steps, metadata })
             })
@@ -43,5 +43,22 @@ face! {
         fn steps as steps() -> (TensorDict) { |file| CoreResult::Ok(file.steps.clone()) }
         /// Returns the metadata as JSON.
         fn metadata as metadata() -> (String) { |file| CoreResult::Ok(file.metadata.to_json().to_string()) }
+    }
+}
+
+face! {
+    /// The steps of a Minari data set that is written.
+    EpisodesWriter(tensor::TensorDict)
+    make {
+        /// Takes the steps.
+        fn of as of(steps: &TensorDict) { steps.share() }
+    }
+    call {
+        /// Returns the bytes of a `main_data.hdf5`.
+        fn bytes as bytes() -> (Uint8Array) { |steps| dataset::write_minari(steps) }
+        /// Returns the number of episodes.
+        fn num_episodes as numEpisodes() -> (f64) {
+            |steps| dataset::count_episodes(steps).map(|count| count as f64)
+        }
     }
 }

@@ -3,11 +3,12 @@
 //! The table of classes and methods is `bindings/faces/dataset.rs`, the same for WebAssembly. The functions that convert
 //! files to folders are here alone.
 
-use napi::bindgen_prelude::AsyncTask;
+use fulmar::tensor;
+use napi::bindgen_prelude::{AsyncTask, Uint8Array};
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
-use crate::face::face;
+use crate::face::{Share, face};
 use crate::slot::Slot;
 use crate::task::{Work, task};
 use crate::tensor::TensorDict;

@@ -4,10 +4,13 @@
 
 use std::cell::RefCell;
 
+use fulmar::tensor;
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
-use crate::face::face;
+use crate::face::{Share, face};
 use crate::tensor::TensorDict;
+
+type Uint8Array = Vec<u8>;
 
 include!("../../faces/dataset.rs");

@@ -6,11 +6,12 @@
 //! | source | file | reader |
 //! |---|---|---|
 //! | D4RL | one HDF5 file of columns | [`read_d4rl`] |
-//! | Minari | `main_data.hdf5` of episodes, `metadata.json` | [`read_minari`], [`MinariMetadata`] |
+//! | Minari | `main_data.hdf5` of episodes, `metadata.json` | [`read_minari`], [`MinariMetadata`]; written by [`write_minari`] |
 
 mod d4rl;
 mod minari;
 mod minari_metadata;
+mod minari_writer;
 mod rows;
 mod split;
 
@@ -18,4 +19,5 @@ pub use d4rl::{D4rl, D4rlOptions, read_d4rl};
 pub use fulmar_core::Result;
 pub use minari::{Minari, read_minari};
 pub use minari_metadata::MinariMetadata;
+pub use minari_writer::{count_episodes, write_minari};
 pub use split::split_trajectories;

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use fulmar_dataset::{D4rlOptions, MinariMetadata, read_d4rl, read_minari, split_trajectories};
+use fulmar_dataset::{
+    D4rlOptions, MinariMetadata, count_episodes, read_d4rl, read_minari, split_trajectories, write_minari,
+};
 use fulmar_ted::{Hdf5File, write_hdf5};
 use fulmar_tensor::{Tensor, TensorDict};
 use proptest::prelude::*;
@@ -132,4 +134,152 @@ proptest! {
         let kept: Vec<_> = values.iter().zip(&mask).filter_map(|(value, kept)| kept.then_some(*value)).collect();
         prop_assert_eq!(kept, now);
     }
+}
+
+/// Steps of episodes of these lengths: two numbers an observation, a text, an info.
+fn steps_of(lens: &[usize]) -> TensorDict {
+    let total: usize = lens.iter().sum();
+    let mut steps = TensorDict::new(&[total]).unwrap();
+    let at = |len: &usize, number: usize, step: usize| (100 * number + step.min(*len)) as f64;
+    let each = |later: usize| {
+        let rows = lens.iter().enumerate();
+        rows.flat_map(|(number, len)| (0..*len).map(move |step| at(len, number, step + later)))
+            .collect::<Vec<_>>()
+    };
+    for (later, prefix) in [(0, vec![]), (1, vec!["next"])] {
+        let mut set = |key: &[&str], entry: fulmar_tensor::Entry| {
+            let key: Vec<_> = prefix.iter().chain(key).copied().collect();
+            steps.set(fulmar_tensor::Key::unravel(&serde_json::json!(key)).unwrap(), entry).unwrap();
+        };
+        let values = each(later);
+        let texts = values.iter().map(|value| serde_json::json!(format!("at {value}"))).collect();
+        set(&["observation", "at"], Tensor::from_slice(&[total, 1], &values).unwrap().into());
+        set(&["observation", "text"], fulmar_tensor::NonTensor::each(&[total], texts).unwrap().into());
+        set(&["info", "x"], Tensor::from_slice(&[total], &values).unwrap().into());
+    }
+    let number: Vec<_> = lens.iter().enumerate().flat_map(|(at, len)| vec![at as i64; *len]).collect();
+    steps.set("action", Tensor::from_slice(&[total], &number).unwrap()).unwrap();
+    steps.set("episode", Tensor::from_vec(&[total], number).unwrap()).unwrap();
+    let ends: Vec<_> = lens.iter().flat_map(|len| (1..=*len).map(move |step| step == *len)).collect();
+    let rewards = Tensor::from_slice(&[total, 1], &each(0)).unwrap();
+    steps.set(["next", "reward"], rewards).unwrap();
+    for key in ["done", "terminated"] {
+        steps.set(["next", key], Tensor::from_slice(&[total, 1], &ends).unwrap()).unwrap();
+    }
+    steps.set(["next", "truncated"], Tensor::from_vec(&[total, 1], vec![false; total]).unwrap()).unwrap();
+    steps
+}
+
+fn read_back(steps: &TensorDict) -> TensorDict {
+    let file = Hdf5File::from_bytes(write_minari(steps).unwrap()).unwrap();
+    let metadata = MinariMetadata::parse(&format!(
+        r#"{{"total_episodes": {}, "total_steps": {}, "observation_space": "{{}}", "action_space": "{{}}"}}"#,
+        count_episodes(steps).unwrap(),
+        steps.batch_size()[0],
+    ))
+    .unwrap();
+    read_minari(&file, &metadata).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn written_steps_are_read_back(lens in proptest::collection::vec(1_usize..6, 1..13), has_numbers in any::<bool>()) {
+        let mut steps = steps_of(&lens);
+        let again = if has_numbers {
+            read_back(&steps)
+        } else {
+            let mut bare = steps.clone();
+            bare.remove("episode").unwrap();
+            read_back(&bare)
+        };
+        prop_assert_eq!(count_episodes(&steps).unwrap(), lens.len());
+        for key in [vec!["observation"], vec!["next"], vec!["info"], vec!["action"], vec!["episode"]] {
+            let key = fulmar_tensor::Key::unravel(&serde_json::json!(key)).unwrap();
+            prop_assert_eq!(sorted(again.entry(key.clone()).unwrap()), sorted(steps.entry(key).unwrap()));
+        }
+        // The flags are derived where only `done` is there.
+        let mut next = steps.dict("next").unwrap().clone();
+        next.remove("terminated").unwrap();
+        next.remove("truncated").unwrap();
+        steps.set("next", next).unwrap();
+        let derived = read_back(&steps);
+        prop_assert_eq!(derived.tensor(["next", "terminated"]).unwrap(), again.tensor(["next", "done"]).unwrap());
+    }
+}
+
+/// The content in the order of keys, tensors as bytes.
+fn sorted(entry: &fulmar_tensor::Entry) -> String {
+    match entry {
+        fulmar_tensor::Entry::Dict(dict) => {
+            let mut parts: Vec<_> =
+                dict.entries().map(|(name, entry)| format!("{name}: {}", sorted(entry))).collect();
+            parts.sort();
+            format!("{{{}}}", parts.join(", "))
+        }
+        fulmar_tensor::Entry::Tensor(tensor) => {
+            format!("{:?} {:?} {:?}", tensor.dtype(), tensor.shape(), tensor.to_bytes())
+        }
+        fulmar_tensor::Entry::NonTensor(values) => values.to_json().to_string(),
+        other => other.kind().to_owned(),
+    }
+}
+
+#[test]
+fn steps_that_the_format_cannot_hold_are_refused_by_key() {
+    use fulmar_core::ErrorKind;
+    let refused = |change: &dyn Fn(&mut TensorDict)| {
+        let mut steps = steps_of(&[3, 2]);
+        change(&mut steps);
+        let error = write_minari(&steps).unwrap_err();
+        (error.kind(), error.to_string())
+    };
+    let column = |value: Vec<i64>| Tensor::from_vec(&[5], value).unwrap();
+    let check = |change: &dyn Fn(&mut TensorDict), kind: ErrorKind, part: &str| {
+        let (found, text) = refused(change);
+        assert!(found == kind && text.contains(part), "{found:?}: {text}");
+    };
+    let set_next = |key: &'static str, tensor: Tensor| {
+        move |steps: &mut TensorDict| {
+            steps.set(["next", key], tensor.clone()).unwrap();
+        }
+    };
+    check(&|steps| drop(steps.remove("action")), ErrorKind::UnknownName, "action");
+    check(
+        &|steps| {
+            steps.set("x", column(vec![0; 5])).and_then(|_| steps.set("rewards", column(vec![0; 5]))).unwrap()
+        },
+        ErrorKind::Incompatible,
+        "rewards",
+    );
+    check(
+        &|steps| steps.set("episode", column(vec![0, 0, 1, 0, 0])).unwrap(),
+        ErrorKind::Incompatible,
+        "row 3",
+    );
+    check(&|steps| steps.set("episode", column(vec![-1; 5])).unwrap(), ErrorKind::OutOfRange, "-1");
+    check(&set_next("other", column(vec![0; 5])), ErrorKind::Incompatible, "other");
+    check(
+        &set_next("done", Tensor::from_vec(&[5, 1], vec![false; 5]).unwrap()),
+        ErrorKind::Incompatible,
+        "done",
+    );
+    check(
+        &set_next("terminated", Tensor::from_vec(&[5, 1], vec![2_i64; 5]).unwrap()),
+        ErrorKind::OutOfRange,
+        "got 2",
+    );
+    check(
+        &|steps| {
+            steps
+                .set(["next", "observation", "at"], Tensor::from_vec(&[5, 1], vec![0.0_f64; 5]).unwrap())
+                .unwrap()
+        },
+        ErrorKind::Incompatible,
+        "at",
+    );
+    assert_eq!(write_minari(&TensorDict::new(&[0]).unwrap()).unwrap_err().kind(), ErrorKind::Empty);
+    assert_eq!(
+        write_minari(&TensorDict::new(&[1, 1]).unwrap()).unwrap_err().kind(),
+        ErrorKind::ShapeMismatch
+    );
 }

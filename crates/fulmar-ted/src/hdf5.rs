@@ -3,9 +3,12 @@
 mod datatype;
 mod file;
 
+use std::collections::BTreeMap;
+
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Tensor, TensorDict};
-use hdf5_pure::FileBuilder;
+use hdf5_pure::{AttrValue, FileBuilder};
+use serde_json::Value;
 
 use self::datatype::datatype_of;
 pub use self::file::{Hdf5File, Hdf5Group};
@@ -35,46 +38,97 @@ pub fn read_hdf5(bytes: &[u8]) -> Result<TensorDict> {
 /// `Incompatible`, with the key, for any other entry, or a dtype that HDF5 lacks; `Malformed` if a key is
 /// empty, `.` or `..`, or contains a `/`, which separates groups.
 pub fn write_hdf5(dict: &TensorDict) -> Result<Vec<u8>> {
+    write(dict, &BTreeMap::new(), false)
+}
+
+/// Numbers by the name of an attribute, by the name of a group of the root.
+pub type Hdf5Attributes = BTreeMap<String, Vec<(&'static str, i64)>>;
+
+/// Returns the bytes of an HDF5 file of `dict` as [`write_hdf5`] does, with texts and lists of texts as data sets of texts, and
+/// with attributes of the groups of the root.
+///
+/// # Errors
+/// Those of [`write_hdf5`]; `Incompatible`, with the key, for a text with a NUL character, which h5py ends it at.
+///
+/// # Examples
+/// ```
+/// use fulmar_ted::{read_hdf5, write_hdf5_with_texts};
+/// use fulmar_tensor::{NonTensor, TensorDict};
+/// let mut dict = TensorDict::new(&[])?;
+/// dict.set(["episode_0", "mission"], NonTensor::shared(serde_json::json!(["go", "stop"])))?;
+/// let attributes = [("episode_0".to_owned(), vec![("id", 0)])].into();
+/// assert_eq!(read_hdf5(&write_hdf5_with_texts(&dict, &attributes)?)?, dict);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn write_hdf5_with_texts(dict: &TensorDict, attributes: &Hdf5Attributes) -> Result<Vec<u8>> {
+    write(dict, attributes, true)
+}
+
+fn write(dict: &TensorDict, attributes: &Hdf5Attributes, has_texts: bool) -> Result<Vec<u8>> {
     let mut builder = FileBuilder::new();
     for (key, entry) in dict.entries() {
         check_key(key)?;
-        match entry {
-            Entry::Tensor(tensor) => {
-                put(builder.create_dataset(key), tensor).map_err(|error| named(error, key))?;
+        if let Entry::Dict(dict) = entry {
+            let mut group = builder.create_group(key);
+            for (name, number) in attributes.get(key).into_iter().flatten() {
+                group.set_attr(name, AttrValue::I64(*number));
             }
-            Entry::Dict(dict) => {
-                let mut group = builder.create_group(key);
-                write_group(&mut group, dict).map_err(|error| named(error, key))?;
-                builder.add_group(group.finish());
-            }
-            _ => return Err(not_kept(key, entry)),
+            write_group(&mut group, dict, has_texts).map_err(|error| named(error, key))?;
+            builder.add_group(group.finish());
+        } else {
+            put(builder.create_dataset(key), entry, has_texts).map_err(|error| named(error, key))?;
         }
     }
     builder.finish().map_err(|error| corrupt(&error).because(error))
 }
 
-fn write_group(group: &mut hdf5_pure::GroupBuilder, dict: &TensorDict) -> Result<()> {
+fn write_group(group: &mut hdf5_pure::GroupBuilder, dict: &TensorDict, has_texts: bool) -> Result<()> {
     for (key, entry) in dict.entries() {
         check_key(key)?;
-        match entry {
-            Entry::Tensor(tensor) => {
-                put(group.create_dataset(key), tensor).map_err(|error| named(error, key))?;
-            }
-            Entry::Dict(dict) => {
-                let mut inner = group.create_group(key);
-                write_group(&mut inner, dict).map_err(|error| named(error, key))?;
-                group.add_group(inner.finish());
-            }
-            _ => return Err(not_kept(key, entry)),
+        if let Entry::Dict(dict) = entry {
+            let mut inner = group.create_group(key);
+            write_group(&mut inner, dict, has_texts).map_err(|error| named(error, key))?;
+            group.add_group(inner.finish());
+        } else {
+            put(group.create_dataset(key), entry, has_texts).map_err(|error| named(error, key))?;
         }
     }
     Ok(())
 }
 
-fn put(data: &mut hdf5_pure::DatasetBuilder, tensor: &Tensor) -> Result<()> {
+fn put(data: &mut hdf5_pure::DatasetBuilder, entry: &Entry, has_texts: bool) -> Result<()> {
+    match entry {
+        Entry::Tensor(tensor) => put_numbers(data, tensor),
+        Entry::NonTensor(values) if has_texts => put_texts(data, &values.to_json()),
+        other => {
+            let detail =
+                format!("an entry must be a tensor or a dictionary: got one of kind {}", other.kind());
+            Err(Error::new(ErrorKind::Incompatible, detail))
+        }
+    }
+}
+
+fn put_numbers(data: &mut hdf5_pure::DatasetBuilder, tensor: &Tensor) -> Result<()> {
     let shape: Vec<_> = tensor.shape().iter().map(|len| *len as u64).collect();
     let count = tensor.num_elements() as u64;
     data.with_raw_data(datatype_of(tensor.dtype())?, tensor.to_bytes(), count).with_shape(&shape);
+    Ok(())
+}
+
+fn put_texts(data: &mut hdf5_pure::DatasetBuilder, values: &Value) -> Result<()> {
+    let (shape, values) = match values {
+        Value::Array(values) => (vec![values.len() as u64], values.as_slice()),
+        value => (Vec::new(), std::slice::from_ref(value)),
+    };
+    let text = |value| match value {
+        &Value::String(ref text) if !text.contains('\0') => Ok(text.as_str()),
+        other => {
+            let detail = format!("a value must be a text without a NUL character: got {other}");
+            Err(Error::new(ErrorKind::Incompatible, detail))
+        }
+    };
+    let texts = values.iter().map(text).collect::<Result<Vec<_>>>()?;
+    data.with_vlen_strings(&texts).with_shape(&shape);
     Ok(())
 }
 
@@ -84,11 +138,6 @@ fn check_key(key: &str) -> Result<()> {
         return Err(Error::new(ErrorKind::Malformed, detail));
     }
     Ok(())
-}
-
-fn not_kept(key: &str, entry: &Entry) -> Error {
-    let detail = format!("an entry must be a tensor or a dictionary: got one of kind {}", entry.kind());
-    named(Error::new(ErrorKind::Incompatible, detail), key)
 }
 
 fn named(error: Error, key: &str) -> Error {

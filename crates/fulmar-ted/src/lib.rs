@@ -16,7 +16,7 @@ mod split;
 
 pub use flat::{flat_to_ted, ted_to_flat};
 pub use fulmar_core::Result;
-pub use hdf5::{Hdf5File, Hdf5Group, read_hdf5, write_hdf5};
+pub use hdf5::{Hdf5Attributes, Hdf5File, Hdf5Group, read_hdf5, write_hdf5, write_hdf5_with_texts};
 pub use nested::{nested_to_ted, ted_to_nested};
 pub use ring::{Ring, TedKeys};
 pub use split::{hdf5_combine, hdf5_split};

@@ -49,6 +49,10 @@ export interface Raw extends Partial<RawAddon> {
     /** Reads a `main_data.hdf5` and the text of its `metadata.json`. */
     read(bytes: Uint8Array, name: string, metadata: string): RawEpisodesFile
   }
+  readonly EpisodesWriter: {
+    /** Takes the steps. */
+    of(steps: RawTensorDict): RawEpisodesWriter
+  }
   readonly GroupQueues: {
     /** Makes empty queues. */
     create(options: string): RawGroupQueues
@@ -777,6 +781,14 @@ export interface RawEpisodesFile extends RawOwner {
   steps(): RawTensorDict
   /** Returns the metadata as JSON. */
   metadata(): string
+}
+
+/** The steps of a Minari data set that is written. */
+export interface RawEpisodesWriter extends RawOwner {
+  /** Returns the bytes of a `main_data.hdf5`. */
+  bytes(): Uint8Array
+  /** Returns the number of episodes. */
+  numEpisodes(): number
 }
 
 /** Queues of rollouts, each until its group is complete. */

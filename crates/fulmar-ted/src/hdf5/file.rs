@@ -325,7 +325,7 @@ fn check_begins(bytes: &[u8], size_bytes: u64) -> Result<()> {
     }
 }
 
-fn check_size(size_bytes: u64, shape: &[usize]) -> Result<()> {
+fn check_size(size_bytes: u64, shape: &[u64]) -> Result<()> {
     if size_bytes <= HDF5_SET_BYTES_MAX {
         return Ok(());
     }
@@ -336,12 +336,17 @@ fn check_size(size_bytes: u64, shape: &[usize]) -> Result<()> {
 }
 
 fn shape_of(data: &Dataset) -> Result<Vec<usize>> {
-    let narrow = |len: &u64| usize::try_from(*len).map_err(|_| corrupt(&format!("a length of {len}")));
-    let shape = guarded(|| data.shape())?.iter().map(narrow).collect::<Result<Vec<_>>>()?;
-    let num_elements = shape.iter().fold(1_u64, |product, len| product.saturating_mul(*len as u64));
-    let size_bytes = num_elements.saturating_mul(guarded(|| data.element_size())?);
-    check_size(size_bytes, &shape)?;
-    Ok(shape)
+    let shape = guarded(|| data.shape())?;
+    let num_elements = shape.iter().fold(1_u64, |product, len| product.saturating_mul(*len));
+    // Before lengths are narrowed, so that a platform of 32 bits refuses the same files for the same reason.
+    check_size(num_elements.saturating_mul(guarded(|| data.element_size())?), &shape)?;
+    let narrow = |len: &u64| {
+        usize::try_from(*len).map_err(|error| {
+            let detail = format!("a length must fit the memory of this platform: got {len}");
+            Error::new(ErrorKind::LimitExceeded, detail).because(error)
+        })
+    };
+    shape.iter().map(narrow).collect()
 }
 
 #[cfg(test)]
