@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs'
 import { join, relative, sep } from 'node:path'
 
 /** Files that a program starts by their address, in the folder of the file that names them. */
-const STARTED = ['policy/policy-worker', 'policy/onnx-process']
+const STARTED = ['policy/policy-worker', 'policy/onnx-process', 'dataset/preprocess-worker']
 
 /** IFEval, whose tables are 0.6 MB, apart from the other rewards and tasks. */
 const APART = /[\\/](reward[\\/]ifeval[\\/]|task[\\/]ifeval\.js$)/

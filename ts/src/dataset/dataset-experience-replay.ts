@@ -8,6 +8,7 @@ import { ImmutableDatasetWriter, TensorDictReplayBuffer, TensorStorage } from '.
 import { loadMemmap } from '../tensor/index.js'
 import { removeFolder } from './dataset-folder.js'
 import type { DatasetOptions } from './dataset-options.js'
+import { type PreprocessOptions, preprocess, type RowsFn } from './preprocess.js'
 
 /** @internal Where the rows of a data set are. */
 export interface DatasetPlace {
@@ -59,6 +60,28 @@ export abstract class BaseDatasetExperienceReplay extends TensorDictReplayBuffer
   /** Folder of the rows without those of split trajectories. */
   get dataPathRoot(): string {
     return join(this.root, ...this.datasetId.split('/'))
+  }
+
+  /**
+   * Maps all rows, or the first ones, to a new folder of rows, and opens it as a buffer that cannot be written. `fn` gets rows
+   * as they are stored, `[n, ...]`, without the transforms of this buffer, and returns as many; a module, by its path or URL, has it
+   * as its default export, and can run in several threads. The folder is there whole or not at all, also if the process is
+   * killed. The mapped rows are in memory until they are written.
+   *
+   * @throws {FulmarError} `USER_CODE`, with the rows, if `fn` fails, returns another number of rows, or cannot be imported;
+   *   `INCOMPATIBLE` if something is at `dest`; `MALFORMED` or `OUT_OF_RANGE` for other options; `IO`; `ABORTED` if the signal fires.
+   *
+   * @example
+   * ```ts no-run
+   * import { loadDataset } from 'fulmar/dataset'
+   *
+   * const buffer = await loadDataset('d4rl:hopper-medium-v2')
+   * const small = await buffer.preprocess((rows) => rows.select(['observation', 'action']), { dest: 'data/hopper-small' })
+   * console.log(small.length === buffer.length)
+   * ```
+   */
+  async preprocess(fn: RowsFn | string | URL, options: PreprocessOptions): Promise<TensorDictReplayBuffer> {
+    return await preprocess(this.storage, fn, options)
   }
 
   /** Removes the folders of the rows. The buffer keeps what it has read. @throws {FulmarError} `IO` if the system refuses. */

@@ -22,7 +22,7 @@ export interface DatasetSource {
   readonly dataPath: string
   /** For messages, such as `d4rl:hopper-medium-v2`. */
   readonly label: string
-  /** Options that the rows depend on. */
+  /** Options that the rows depend on, which are kept in the folder; none for a folder that is never asked for again. */
   readonly conversion: Readonly<Record<string, boolean>>
   /** Fetches the files and converts them to a new folder. */
   convert(folder: string): Promise<void>
@@ -51,6 +51,22 @@ export async function ensureFolder(source: DatasetSource, options: DatasetOption
   })
 }
 
+/**
+ * Makes a folder that must not be there. It is whole or not there, as with {@link ensureFolder}.
+ * @throws {FulmarError} `INCOMPATIBLE` if something is there; `ABORTED` if the signal fires; those of the conversion.
+ */
+export async function makeFolder(
+  source: DatasetSource,
+  { clock = systemClock, signal }: Pick<DatasetOptions, 'clock' | 'signal'>,
+): Promise<void> {
+  const { dataPath } = source
+  await checkFree(source)
+  await withFileLock(`${dataPath}.lock`, { clock, signal }, async () => {
+    await checkFree(source)
+    await writing('the folder of a data set', dataPath, () => convertBeside(source, signal))
+  })
+}
+
 /** Returns a conversion of the core. @throws {FulmarError} `UNAVAILABLE` in WebAssembly, which has no files. */
 export function converter<Name extends 'convertColumns' | 'convertEpisodes'>(
   name: Name,
@@ -68,7 +84,8 @@ async function convertBeside(source: DatasetSource, signal: AbortSignal | undefi
   await mkdir(dirname(staged), { recursive: true })
   try {
     await source.convert(staged)
-    await writeFile(join(staged, CONVERSION), JSON.stringify(conversion))
+    if (Object.keys(conversion).length > 0)
+      await writeFile(join(staged, CONVERSION), JSON.stringify(conversion))
     if (signal?.aborted) throw aborted(signal)
     await moveAside(dataPath)
     await rename(staged, dataPath)
@@ -105,7 +122,7 @@ async function checkFree({ dataPath, label }: DatasetSource): Promise<void> {
     () => false,
   )
   if (!isThere) return
-  const detail = `${label} must have ${dataPath} for its rows alone: something else is there (give another root)`
+  const detail = `${label} must have ${dataPath} for its rows alone: something else is there (give another folder)`
   throw new FulmarError('INCOMPATIBLE', detail)
 }
 

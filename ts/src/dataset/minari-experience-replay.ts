@@ -86,14 +86,10 @@ export class MinariExperienceReplay extends BaseDatasetExperienceReplay {
   static async open(id: string, options: MinariOptions = {}): Promise<MinariExperienceReplay> {
     checkKnownKeys('options', options, [...DATASET_KEYS, ...HUB_OPTIONS, 'loadFromLocalMinari', 'minariRoot'])
     checkDatasetOptions(options)
-    checkId(id)
+    checkMinariId(id)
     const { splitTrajs = false, loadFromLocalMinari = false, minariRoot } = options
     checkBoolean('loadFromLocalMinari', loadFromLocalMinari)
-    if (minariRoot !== undefined && typeof minariRoot !== 'string')
-      throw new FulmarError(
-        'MALFORMED',
-        `options.minariRoot must be a folder: got ${describeValue(minariRoot)}`,
-      )
+    minariRootOf(minariRoot)
     const place = placeOf('minari', id, options, splitTrajs ? '_split' : '')
     const convertEpisodes = converter('convertEpisodes')
     const convert = async (folder: string): Promise<void> => {
@@ -112,16 +108,25 @@ export class MinariExperienceReplay extends BaseDatasetExperienceReplay {
   }
 }
 
-function checkId(id: string): void {
+/** @internal Refuses what is not an id of Minari. @throws {FulmarError} `MALFORMED`. */
+export function checkMinariId(id: string): void {
   nameParts('id', id, 'MALFORMED')
   if (/^(?:[\w.-]+\/)*[\w.-]+-v\d+$/.test(id)) return
   const detail = `id must be names with slashes and a version, such as mujoco/hopper/expert-v0: got ${describeValue(id)}`
   throw new FulmarError('MALFORMED', detail)
 }
 
+/** @internal Minari's own folder. @throws {FulmarError} `MALFORMED` for other than a text. */
+export function minariRootOf(minariRoot: string | undefined): string {
+  const { MINARI_DATASETS_PATH } = process.env
+  if (minariRoot === undefined) return MINARI_DATASETS_PATH || join(homedir(), '.minari', 'datasets')
+  if (typeof minariRoot === 'string') return minariRoot
+  const got = describeValue(minariRoot)
+  throw new FulmarError('MALFORMED', `options.minariRoot must be a folder: got ${got}`)
+}
+
 async function localFolder(id: string, minariRoot: string | undefined): Promise<string> {
-  const root = minariRoot ?? (process.env.MINARI_DATASETS_PATH || join(homedir(), '.minari', 'datasets'))
-  const folder = join(root, ...id.split('/'), 'data')
+  const folder = join(minariRootOf(minariRoot), ...id.split('/'), 'data')
   if (
     await stat(folder).then(
       (about) => about.isDirectory(),

@@ -10,9 +10,13 @@ export {
   loadDataset,
   MinariExperienceReplay,
   type MinariOptions,
+  type PreprocessOptions,
   type ReadD4RLOptions,
+  type RowsFn,
   readD4RL,
   readMinari,
   registerDataset,
+  type WriteMinariOptions,
+  writeMinari,
 } from '../dataset/index.js'
 export type { FetchEvent } from '../telemetry/index.js'

@@ -27,10 +27,10 @@ export interface FetchEvent {
   readonly isDone: boolean
 }
 
-/** A step of a run, or an answer of an evaluation. */
+/** A step of a run, an answer of an evaluation, or rows of a mapping. */
 export interface ProgressStep extends Omit<StepEvent, 'phase'> {
-  /** Phase of a run, or `eval`. */
-  readonly phase: Phase | 'eval'
+  /** Phase of a run, `eval` or `map`. */
+  readonly phase: Phase | 'eval' | 'map'
 }
 
 /** Options of {@link ProgressLine}. */
