@@ -18,6 +18,7 @@ export {
   type RolloutTurn,
   type RolloutTurnId,
   type TokenUsage,
+  type TurnFork,
   type UnscoredCause,
 } from './rollout.js'
 export type { SamplingOptions } from './rollout-loop.js'

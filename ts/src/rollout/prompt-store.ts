@@ -16,6 +16,11 @@ export class PromptStore {
     return this.#tokens
   }
 
+  /** Returns true if `prompt` is the last prompt, which `extend` continues. */
+  isAtEnd(prompt: Uint32Array): boolean {
+    return prompt.buffer === this.#tokens.buffer && prompt.length === this.#numFilled
+  }
+
   /** Appends `runs` to the last prompt and returns a view of it. Costs the tokens of `runs`. */
   extend(...runs: readonly Uint32Array[]): Uint32Array {
     const numTokens = runs.reduce((sum, { length }) => sum + length, this.#numFilled)

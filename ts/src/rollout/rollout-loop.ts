@@ -10,7 +10,7 @@
  */
 
 import { type BoundedResult, bounded, type CallContext, type DeadlineResult } from '../async/index.js'
-import { type Bridge, Ledger } from '../chat/index.js'
+import { type BranchReason, type BridgeRefusal, Ledger } from '../chat/index.js'
 import { messageOf } from '../core/index.js'
 import type { RolloutStatus } from '../env/index.js'
 import type { Completion, GenerateRequest, Policy } from '../policy/index.js'
@@ -192,12 +192,13 @@ function requestFor(
   return signal ? { ...request, signal } : request
 }
 
-/** Appends the sampled tokens; a completion that cannot be recorded is an error of the policy. */
-function record(
+/** @internal Appends the sampled tokens; a completion that cannot be recorded is an error of the policy. */
+export function record(
   ledger: Ledger,
-  { ids: promptIds, rendered, messageOffset }: TokenPrompt,
+  { ids: promptIds, rendered, messageOffset }: Omit<TokenPrompt, 'messages'>,
   completion: Completion,
-  bridgeRefusal: Extract<Bridge, { ok: false }>['reason'] | null,
+  bridgeRefusal: BridgeRefusal | null,
+  branchReason?: BranchReason,
 ): RolloutCause | null {
   try {
     const { ids, logProbs, sampledLogProbs, minPolicyVersion: min, maxPolicyVersion: max } = completion
@@ -213,7 +214,11 @@ function record(
       messageIndices: rendered.messageIndices,
       messageOffset,
     }
-    ledger.recordTurn(bridgeRefusal === null ? turn : { ...turn, bridgeRefusal })
+    ledger.recordTurn({
+      ...turn,
+      ...(bridgeRefusal !== null && { bridgeRefusal }),
+      ...(branchReason && { branchReason }),
+    })
     return null
   } catch (error) {
     return { stage: 'generate', kind: 'invalid_output', message: messageOf(error) }

@@ -99,6 +99,29 @@ export interface RolloutTurn extends TurnView {
    * @default the ids are known
    */
   readonly usage?: TokenUsage
+  /**
+   * Earlier turn that the prompt departs from, of a program that edits its history or asks several times at once.
+   * @default none: the prompt begins a conversation or extends one
+   */
+  readonly fork?: TurnFork
+  /**
+   * Reason why the sampled tokens are not trained: the client went away while they were sampled or before it had
+   * them, or the policy failed after them. The ledger has no such turn.
+   * @default they are trained
+   */
+  readonly untrained?: 'aborted' | 'undelivered' | 'failed'
+}
+
+/** Departure of a prompt from an earlier turn. */
+export interface TurnFork {
+  /** The earlier turn; `null` for a conversation with another beginning. */
+  readonly turnId: number | null
+  /**
+   * `sibling`: the same prompt again, or another question after the same answer; `history_edit`: earlier messages
+   * differ; `compaction`: earlier messages are missing; `foreign`: a conversation of its own; `tools`: other tools;
+   * `retention`: the renderer does not keep the tokens of earlier reasoning; `opaque`: it cannot extend any.
+   */
+  readonly reason: 'sibling' | 'history_edit' | 'compaction' | 'foreign' | 'tools' | 'retention' | 'opaque'
 }
 
 /** A rollout that has ended. */
