@@ -10,8 +10,8 @@
  */
 
 import { type BoundedResult, bounded, type CallContext } from '../async/index.js'
-import { Ledger } from '../chat/index.js'
 import type { Message } from '../chat/index.js'
+import { Ledger } from '../chat/index.js'
 import { messageOf } from '../core/index.js'
 import type { RolloutStatus } from '../env/index.js'
 import type { Completion, CompletionPart, GenerateRequest, StreamingPolicy } from '../policy/index.js'
@@ -24,7 +24,14 @@ import { AnswerStream, type TextPart } from './answer-stream.js'
 import { Conversation, type PlacedPrompt } from './conversation.js'
 import { drawNumber } from './draw-number.js'
 import { Exchange } from './exchange.js'
-import { generateFailure, overLimit, ProviderError, renderFailure, tooLong, unsupported } from './provider-error.js'
+import {
+  generateFailure,
+  overLimit,
+  ProviderError,
+  renderFailure,
+  tooLong,
+  unsupported,
+} from './provider-error.js'
 import { hasDistribution, topTokens } from './top-tokens.js'
 
 /** Identifies a request that a client may send again. */

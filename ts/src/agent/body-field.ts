@@ -14,7 +14,8 @@ export function objectOf(param: string, value: unknown): Json {
 
 /** Returns a value that is a list of at most `max` items. */
 export function listOf(param: string, value: unknown, max: number): readonly unknown[] {
-  if (!Array.isArray(value)) throw invalid(param, `must be a list: got ${describeValue(value)}`, 'invalid_type')
+  if (!Array.isArray(value))
+    throw invalid(param, `must be a list: got ${describeValue(value)}`, 'invalid_type')
   if (value.length <= max) return value
   throw invalid(param, `must have at most ${max} items: got ${value.length}`, 'array_above_max_length')
 }
@@ -56,14 +57,22 @@ export function booleanField(body: Json, param: string): boolean | undefined {
  * Rejects fields of a body that are neither read nor listed in `idle`, whose values change no answer, nor have one of
  * the values in `neutral`, which ask for nothing.
  */
-export function checkFields(body: Json, known: readonly string[], neutral: Readonly<Record<string, unknown[]>>): void {
+export function checkFields(
+  body: Json,
+  known: readonly string[],
+  neutral: Readonly<Record<string, unknown[]>>,
+): void {
   for (const [name, value] of Object.entries(body)) {
     if (value === null || value === undefined || known.includes(name)) continue
     const allowed = Object.hasOwn(neutral, name) ? neutral[name] : undefined
     if (allowed === undefined) {
       const near = nearestName(name, [...known, ...Object.keys(neutral)])
       const hint = near === undefined ? '' : `; did you mean '${near}'?`
-      throw invalid(name.slice(0, 64), `must be a field of this endpoint: it is not${hint}`, 'unknown_parameter')
+      throw invalid(
+        name.slice(0, 64),
+        `must be a field of this endpoint: it is not${hint}`,
+        'unknown_parameter',
+      )
     }
     if (allowed.some((one) => JSON.stringify(one) === JSON.stringify(value))) continue
     const words = allowed.map((one) => JSON.stringify(one)).join(', ')

@@ -3,7 +3,15 @@
 import type { Message, ToolSpec } from '../chat/index.js'
 import { describeValue } from '../core/index.js'
 import type { AgentRequest } from './agent-request.js'
-import { booleanField, checkFields, type Json, listOf, numberField, objectOf, textField } from './body-field.js'
+import {
+  booleanField,
+  checkFields,
+  type Json,
+  listOf,
+  numberField,
+  objectOf,
+  textField,
+} from './body-field.js'
 import type { HistoryMessage } from './conversation.js'
 import { callOf, contentOf, HistoryReader, type MadeIds, MESSAGES_MAX, PARTS_MAX } from './history.js'
 import { invalid, unsupported } from './provider-error.js'
@@ -21,8 +29,26 @@ export const TOP_LOG_PROBS_MAX = 20
 export const STOPS_MAX = 4
 
 const READ = [
-  ...['model', 'messages', 'tools', 'tool_choice', 'n', 'stop', 'seed', 'max_completion_tokens', 'max_tokens'],
-  ...['temperature', 'top_p', 'top_k', 'min_p', 'frequency_penalty', 'presence_penalty', 'repetition_penalty'],
+  ...[
+    'model',
+    'messages',
+    'tools',
+    'tool_choice',
+    'n',
+    'stop',
+    'seed',
+    'max_completion_tokens',
+    'max_tokens',
+  ],
+  ...[
+    'temperature',
+    'top_p',
+    'top_k',
+    'min_p',
+    'frequency_penalty',
+    'presence_penalty',
+    'repetition_penalty',
+  ],
   ...['logprobs', 'top_logprobs', 'stream', 'stream_options', 'response_format'],
   // Labels of the caller's own: no answer depends on them.
   ...['user', 'metadata', 'safety_identifier', 'prompt_cache_key', 'prompt_cache_retention'],
@@ -68,11 +94,17 @@ export function readChatRequest(body: Json, isMade: MadeIds): ChatRequest {
 export function readFormat(param: string, format: unknown): void {
   const { type } = objectOf(param, format)
   if (type !== 'text')
-    throw unsupported(param, `must be of type text, as answers are not bound to a form: got ${describeValue(type)}`)
+    throw unsupported(
+      param,
+      `must be of type text, as answers are not bound to a form: got ${describeValue(type)}`,
+    )
 }
 
 /** Reads the fields of sampling. `names` are those of the maximum number of tokens, the first of which counts. */
-export function readSampling(body: Json, names: readonly string[]): Pick<AgentRequest, 'sampling' | 'penalties'> {
+export function readSampling(
+  body: Json,
+  names: readonly string[],
+): Pick<AgentRequest, 'sampling' | 'penalties'> {
   const count = { min: 1, max: Number.MAX_SAFE_INTEGER, isInteger: true }
   const penalty = { min: -2, max: 2 }
   const read = (name: string, range: { min: number; max: number; isInteger?: boolean }) =>
@@ -84,7 +116,9 @@ export function readSampling(body: Json, names: readonly string[]): Pick<AgentRe
       temperature: read('temperature', { min: 0, max: 2 }),
       topP: read('top_p', { min: Number.MIN_VALUE, max: 1 }),
       topK: read('top_k', { ...count, min: 0 }),
-      seed: readSeed(read('seed', { min: Number.MIN_SAFE_INTEGER, max: Number.MAX_SAFE_INTEGER, isInteger: true })),
+      seed: readSeed(
+        read('seed', { min: Number.MIN_SAFE_INTEGER, max: Number.MAX_SAFE_INTEGER, isInteger: true }),
+      ),
     }),
     penalties: given({
       minP: read('min_p', { min: 0, max: 1 }),
@@ -130,7 +164,10 @@ function functionOf(place: string, tool: Json): Json {
 export function readToolChoice(choice: unknown): boolean {
   if (choice === undefined || choice === null || choice === 'auto') return true
   if (choice === 'none') return false
-  throw unsupported('tool_choice', `must be auto or none, as no call can be forced: got ${describeValue(choice)}`)
+  throw unsupported(
+    'tool_choice',
+    `must be auto or none, as no call can be forced: got ${describeValue(choice)}`,
+  )
 }
 
 function readStop(value: unknown): readonly string[] {
@@ -171,7 +208,11 @@ function readMessage(reader: HistoryReader, place: string, message: Json): void 
     const content = message.content ?? message.refusal ?? null
     const said: Message['content'] = content === null ? '' : contentOf(`${place}.content`, content)
     const reasoning = message.reasoning_content ?? message.reasoning
-    reader.addAssistant(said, readCalls(place, message), typeof reasoning === 'string' ? reasoning : undefined)
+    reader.addAssistant(
+      said,
+      readCalls(place, message),
+      typeof reasoning === 'string' ? reasoning : undefined,
+    )
     return
   }
   if (role === 'tool') {
@@ -181,7 +222,10 @@ function readMessage(reader: HistoryReader, place: string, message: Json): void 
     return
   }
   if (role !== 'system' && role !== 'developer' && role !== 'user')
-    throw invalid(`${place}.role`, `must be system, developer, user, assistant or tool: got ${describeValue(role)}`)
+    throw invalid(
+      `${place}.role`,
+      `must be system, developer, user, assistant or tool: got ${describeValue(role)}`,
+    )
   checkKeys(place, message, ['role', 'content', 'name'])
   const { name } = message
   const named = name === undefined || name === null ? undefined : textField(`${place}.name`, name)
@@ -204,5 +248,9 @@ function readCalls(place: string, { tool_calls: calls, function_call: old }: Jso
 function checkKeys(place: string, message: Json, known: readonly string[]): void {
   const other = Object.keys(message).find((key) => message[key] !== null && !known.includes(key))
   if (other !== undefined)
-    throw invalid(`${place}.${other.slice(0, 64)}`, 'must be a field of such a message: it is not', 'unknown_parameter')
+    throw invalid(
+      `${place}.${other.slice(0, 64)}`,
+      'must be a field of such a message: it is not',
+      'unknown_parameter',
+    )
 }

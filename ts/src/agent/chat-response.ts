@@ -1,8 +1,8 @@
 /** Answers of `POST /v1/chat/completions`: whole, or as chunks of a stream. */
 
 import type { CompletionPart } from '../policy/index.js'
-import type { Answer } from './answer.js'
 import type { AnswerPart } from './agent-turns.js'
+import type { Answer } from './answer.js'
 import type { ChatRequest } from './chat-request.js'
 import type { Exchange } from './exchange.js'
 import { type TokenText, tokenEntries } from './token-text.js'
@@ -106,7 +106,12 @@ export class ChatChunks {
     return this.#choice(index, delta, null, tokens && { content: tokens, refusal: null })
   }
 
-  #choice(index: number, delta: object, reason: string | null = null, logprobs: object | null = null): object {
+  #choice(
+    index: number,
+    delta: object,
+    reason: string | null = null,
+    logprobs: object | null = null,
+  ): object {
     return this.#chunk([{ index, delta, logprobs, finish_reason: reason }])
   }
 

@@ -38,7 +38,11 @@ export interface Dialect<Request extends AgentRequest = AgentRequest> {
   /** Reads a body. @throws {ProviderError} That names the field. */
   read(body: Json, isMade: MadeIds): Request
   /** Returns a whole answer. */
-  whole(context: AnswerContext<Request>, exchange: Pick<Exchange, 'prompt'>, answers: readonly Answer[]): object
+  whole(
+    context: AnswerContext<Request>,
+    exchange: Pick<Exchange, 'prompt'>,
+    answers: readonly Answer[],
+  ): object
   /** Makes the events of a stream. */
   events(context: AnswerContext<Request>): EventWriter
 }

@@ -58,8 +58,8 @@ export class Exchange {
   }
 
   /**
-   * A connection that waited went away, without another one. A stream stops, as its client has left it; other answers are finished, as clients send such
-   * a request again when it takes them too long.
+   * A connection that waited went away. If it was the last, a stream stops, as its client has left it; other answers
+   * are finished, as clients send such a request again when it takes them too long.
    */
   dropped(): void {
     this.#numWaiting -= 1

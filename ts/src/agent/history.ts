@@ -81,7 +81,10 @@ export function contentOf(place: string, value: unknown): string | readonly { ty
     const { type } = part
     if (typeof type !== 'string' || !TEXT_TYPES.includes(type))
       throw unsupported(`${place}[${index}].type`, `must be a text part: got ${JSON.stringify(type)}`)
-    const text = textField(`${place}[${index}].${type === 'refusal' ? type : 'text'}`, part[type === 'refusal' ? type : 'text'])
+    const text = textField(
+      `${place}[${index}].${type === 'refusal' ? type : 'text'}`,
+      part[type === 'refusal' ? type : 'text'],
+    )
     return { type: 'text', text }
   })
 }

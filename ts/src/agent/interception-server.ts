@@ -21,8 +21,8 @@ import { ApiKeys } from './api-keys.js'
 import { type Json, numberField, textField } from './body-field.js'
 import { chatDialect } from './chat-dialect.js'
 import type { Dialect } from './dialect.js'
-import { type ClientAnswer, RequestAnswer } from './request-answer.js'
 import { generateFailure, invalid, ProviderError } from './provider-error.js'
+import { type ClientAnswer, RequestAnswer } from './request-answer.js'
 import { jsonOf, readBody } from './request-body.js'
 import type { TokenText } from './token-text.js'
 
@@ -221,10 +221,15 @@ export class InterceptionServer {
     const rollout = this.#rolloutOf(request)
     const dialect = DIALECTS.get(path)
     const isKnown = dialect !== undefined || path === '/v1/fulmar/reward' || path === '/v1/models'
-    if (!isKnown) throw refusal(404, 'unknown_url', `the path must be one of this server: got ${path.slice(0, 64)}`)
+    if (!isKnown)
+      throw refusal(404, 'unknown_url', `the path must be one of this server: got ${path.slice(0, 64)}`)
     const method = path === '/v1/models' ? 'GET' : 'POST'
     if (request.method !== method)
-      throw refusal(405, 'method_not_supported', `the method of ${path} must be ${method}: got ${request.method}`)
+      throw refusal(
+        405,
+        'method_not_supported',
+        `the method of ${path} must be ${method}: got ${request.method}`,
+      )
     if (path === '/v1/models') return answer.whole({ object: 'list', data: [MODEL] })
     await this.#counted(rollout, async () => {
       const bytes = await readBody(request, this.#options.bodyBytesMax)
@@ -314,7 +319,8 @@ async function bind(server: Server, host: string, port: number): Promise<void> {
 /** Keeps the reward that an agent posts: the last one counts. */
 function takeReward(rollout: AgentRollout, body: Json): object {
   const unknown = Object.keys(body).find((name) => name !== 'reward' && name !== 'unscored')
-  if (unknown !== undefined) throw invalid(unknown.slice(0, 64), 'must be reward or unscored', 'unknown_parameter')
+  if (unknown !== undefined)
+    throw invalid(unknown.slice(0, 64), 'must be reward or unscored', 'unknown_parameter')
   const max = Number.MAX_VALUE
   const reward = numberField(body, 'reward', { min: -max, max })
   if ((reward === undefined) === (body.unscored === undefined))
@@ -327,7 +333,11 @@ function takeReward(rollout: AgentRollout, body: Json): object {
 function identityOf({ headers }: IncomingMessage, path: string, body: Buffer): RequestIdentity {
   const { 'idempotency-key': key, 'x-stainless-retry-count': count } = headers
   const hash = createHash('sha256').update(path).update('\0')
-  const digest = hash.update(typeof key === 'string' ? key : '').update('\0').update(body).digest('base64')
+  const digest = hash
+    .update(typeof key === 'string' ? key : '')
+    .update('\0')
+    .update(body)
+    .digest('base64')
   return { hash: digest, isRetry: typeof key === 'string' || Number(count) > 0 }
 }
 
@@ -340,9 +350,15 @@ function refuseBrokenRequest(error: Error & { readonly code?: string }, socket: 
   if (error.code === 'ECONNRESET' || !socket.writable) return
   const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
   const isLong = error.code === 'HPE_HEADER_OVERFLOW'
-  const status = isLate ? '408 Request Timeout' : isLong ? '431 Request Header Fields Too Large' : '400 Bad Request'
+  const status = isLate
+    ? '408 Request Timeout'
+    : isLong
+      ? '431 Request Header Fields Too Large'
+      : '400 Bad Request'
   const code = isLate ? 'request_timeout' : isLong ? 'headers_too_large' : 'invalid_http'
-  const body = JSON.stringify(refusal(Number.parseInt(status, 10), code, `the request must be HTTP in time: ${code}`))
+  const body = JSON.stringify(
+    refusal(Number.parseInt(status, 10), code, `the request must be HTTP in time: ${code}`),
+  )
   const head = `HTTP/1.1 ${status}\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`
   socket.end(`${head}\r\nconnection: close\r\n\r\n${body}`)
 }

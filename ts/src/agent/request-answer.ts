@@ -27,7 +27,10 @@ export class RequestAnswer {
   watch(exchange: Exchange): void {
     const response = this.#response
     exchange.watched()
-    if (response.destroyed) return exchange.dropped()
+    if (response.destroyed) {
+      exchange.dropped()
+      return
+    }
     response.on('finish', () => exchange.delivered())
     response.on('close', () => {
       if (!response.writableFinished) exchange.dropped()

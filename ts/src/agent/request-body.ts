@@ -14,7 +14,8 @@ export function readBody(request: IncomingMessage, maxBytes: number): Promise<Bu
   const { 'content-encoding': encoding = 'identity', 'content-length': length = '0' } = request.headers
   if (encoding !== 'identity')
     throw bad(415, 'unsupported_encoding', `the body must not be compressed: got ${encoding.slice(0, 32)}`)
-  const tooLarge = () => bad(413, 'body_too_large', `the body must have at most ${maxBytes} bytes: it has more`)
+  const tooLarge = () =>
+    bad(413, 'body_too_large', `the body must have at most ${maxBytes} bytes: it has more`)
   if (Number(length) > maxBytes) throw tooLarge()
   return new Promise((resolve, reject) => {
     const parts: Buffer[] = []

@@ -27,7 +27,11 @@ export async function post(
 }
 
 /** Posts a chat. */
-export function chat(rollout: Address, body: object, headers?: Readonly<Record<string, string>>): Promise<Reply> {
+export function chat(
+  rollout: Address,
+  body: object,
+  headers?: Readonly<Record<string, string>>,
+): Promise<Reply> {
   return post(rollout, '/chat/completions', { model: 'test', ...body }, headers)
 }
 

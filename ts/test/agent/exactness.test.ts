@@ -6,10 +6,15 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { InterceptionServer } from '../../src/agent/index.js'
-import { createRenderer, type DisposableRenderer, type Message, type RendererConfig } from '../../src/chat/index.js'
+import {
+  createRenderer,
+  type DisposableRenderer,
+  type Message,
+  type RendererConfig,
+} from '../../src/chat/index.js'
+import { listDataset } from '../../src/data/index.js'
 import type { MessageEnv, Task } from '../../src/env/index.js'
 import { Rollouter } from '../../src/rollout/index.js'
-import { listDataset } from '../../src/data/index.js'
 import { ScriptedPolicy } from '../../src/testing/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 import { alphabet, configs, specialTokens } from '../chat/families.js'
@@ -33,11 +38,11 @@ interface ScriptedTurn {
   readonly next: string
 }
 
-const scripts = fc.record({
+const scripts: fc.Arbitrary<Script> = fc.record({
   system: fc.boolean(),
   turns: fc.array(
     fc.record({
-      kind: fc.constantFrom('plain', 'thinks', 'calls', 'calls', 'noise', 'cut'),
+      kind: fc.constantFrom<ScriptedTurn['kind'][]>('plain', 'thinks', 'calls', 'calls', 'noise', 'cut'),
       text: fc.string({ unit: fc.constantFrom(...'ab <{"'), minLength: 1, maxLength: 12 }),
       next: fc.string({ unit: fc.constantFrom(...'xyz ?'), minLength: 1, maxLength: 8 }),
     }),
@@ -46,7 +51,12 @@ const scripts = fc.record({
   mangle: fc.nat(7),
 })
 
-type Script = fc.RandomType<typeof scripts>
+interface Script {
+  readonly system: boolean
+  readonly turns: readonly ScriptedTurn[]
+  /** Bits of {@link mangled}. */
+  readonly mangle: number
+}
 
 /** Returns the tokens that a policy would sample for a turn. */
 function sampledIds(
@@ -59,7 +69,11 @@ function sampledIds(
   const stop = renderer.stopIds[0] ?? 0
   if (kind === 'noise') return [...tokenizer.encode(text).ids, stop]
   if (kind === 'cut') return [...tokenizer.encode(text).ids]
-  const call = { id: `functions.add:${index}`, type: 'function', function: { name: 'add', arguments: { s: text, a: index } } }
+  const call = {
+    id: `functions.add:${index}`,
+    type: 'function',
+    function: { name: 'add', arguments: { s: text, a: index } },
+  }
   const calls = kind === 'calls' && hasTools
   const said: Message = {
     role: 'assistant',
@@ -68,7 +82,10 @@ function sampledIds(
     ...(calls && { tool_calls: [call] }),
   }
   try {
-    const { ids, sampledMask } = renderer.render([{ role: 'user', content: '?' }, said], hasTools ? { tools: TOOLS } : {})
+    const { ids, sampledMask } = renderer.render(
+      [{ role: 'user', content: '?' }, said],
+      hasTools ? { tools: TOOLS } : {},
+    )
     return [...ids.slice(sampledMask.indexOf(1), sampledMask.lastIndexOf(1) + 1)]
   } catch {
     return [...tokenizer.encode(text).ids, stop]
@@ -77,7 +94,8 @@ function sampledIds(
 
 /** Answers calls by their number, and other messages with the script's next words. */
 function answerTo(message: Message, next: string): Message[] {
-  const calls = (message as { readonly tool_calls?: { id?: string; function: { name: string } }[] }).tool_calls ?? []
+  const calls =
+    (message as { readonly tool_calls?: { id?: string; function: { name: string } }[] }).tool_calls ?? []
   if (calls.length === 0) return [{ role: 'user', content: next }]
   return calls.map(({ id, function: { name } }, index) => ({
     role: 'tool',
@@ -107,7 +125,13 @@ function taskOf({ system, turns }: Script, hasTools: boolean): Task<string> {
     }
   }
   const makeDataset = () => listDataset({ items: ['only'] })
-  return { name: 'script', makeDataset, makeEnv, rewardFns: [{ name: 'one', score: () => 1 }], isSolved: () => true }
+  return {
+    name: 'script',
+    makeDataset,
+    makeEnv,
+    rewardFns: [{ name: 'one', score: () => 1 }],
+    isSolved: () => true,
+  }
 }
 
 /** Writes a message of the endpoint as another client would send it back. */
@@ -141,7 +165,14 @@ async function byTokenEnv(
 ): Promise<Uint8Array> {
   const policy = new ScriptedPolicy({ reply: (_, call) => sampled[call] ?? [] })
   const task = taskOf(script, hasTools)
-  const rollouter = new Rollouter({ policy, task, renderer, groupSize: 1, maxTokens: 1_000, onTruncation: 'continue' })
+  const rollouter = new Rollouter({
+    policy,
+    task,
+    renderer,
+    groupSize: 1,
+    maxTokens: 1_000,
+    onTruncation: 'continue',
+  })
   using group = await rollouter.runGroup({ sample: 'only', groupId: 0 })
   const [rollout] = group.rollouts
   expect(rollout?.cause).toBeNull()

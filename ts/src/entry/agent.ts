@@ -1,0 +1,3 @@
+/** Agents that are programs of their own, as rollouts: an endpoint that keeps the tokens. */
+
+export * from '../agent/index.js'
