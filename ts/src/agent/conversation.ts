@@ -35,7 +35,7 @@ export interface PlacedPrompt {
   readonly fork: TurnFork | undefined
   readonly node: Node
   readonly store: PromptStore
-  /** Answer that this prompt extends, and the messages after it. */
+  /** Answer that this prompt follows, and the messages after it. */
   readonly after: { readonly turnId: number; readonly messages: readonly Message[] } | undefined
   /** Turns that were sampled from this prompt, or are being sampled. */
   readonly turnIds: Set<number>
@@ -116,6 +116,7 @@ export class Conversation {
       return this.#render(messages, tools, toolsKey, this.#grow(node, keys), {
         bridgeRefusal: bridge.reason,
         fork: fork ?? this.#departure({ node, keys, tools: false }, messages),
+        after: fork && { turnId, messages: added },
       })
     }
     answer.isContinued = true
@@ -143,7 +144,7 @@ export class Conversation {
     const hasOtherTools = known.size > 0 || (node.depth === messages.length && node.prompts.size > 0)
     const fork = isFirst ? undefined : this.#departure({ node, keys, tools: hasOtherTools }, messages)
     const grown = this.#grow(node, keys)
-    return this.#render(messages, tools, toolsKey, grown, { bridgeRefusal: null, fork })
+    return this.#render(messages, tools, toolsKey, grown, { bridgeRefusal: null, fork, after: undefined })
   }
 
   #render(
@@ -151,7 +152,7 @@ export class Conversation {
     tools: readonly ToolSpec[],
     toolsKey: string,
     node: Node,
-    { bridgeRefusal, fork }: Pick<Prompt, 'bridgeRefusal' | 'fork'>,
+    { bridgeRefusal, fork, after }: Pick<Prompt, 'bridgeRefusal' | 'fork' | 'after'>,
   ): Prompt {
     const rendered = this.#renderer.render(messages, { tools, addGenerationPrompt: true })
     const store = new PromptStore()
@@ -159,7 +160,7 @@ export class Conversation {
       fork?.reason === 'compaction' || fork?.reason === 'history_edit' ? fork.reason : undefined
     return {
       ...{ messages, ids: store.start(rendered.ids), rendered, messageOffset: 0, tools, toolsKey, store },
-      ...{ bridgeRefusal, branchReason, fork, node, after: undefined, turnIds: new Set<number>() },
+      ...{ bridgeRefusal, branchReason, fork, node, after, turnIds: new Set<number>() },
     }
   }
 

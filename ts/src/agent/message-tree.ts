@@ -33,7 +33,7 @@ export class TreeNode<Prompt, Answer extends SampledAnswer> {
   readonly answers: Answer[] = []
   /** Prompts that end with this message, by their tools. */
   readonly prompts = new Map<string, Prompt>()
-  /** Number of messages of the longest history that passes here. */
+  /** Number of messages of the longest history that passes here, without its answer. */
   longest: number
   /** Last turn whose history passes here; `null` for none. */
   lastTurnId: number | null = null
@@ -57,7 +57,7 @@ export class TreeNode<Prompt, Answer extends SampledAnswer> {
   addAnswer(answer: Answer): void {
     this.answers.push(answer)
     for (let node: TreeNode<Prompt, Answer> | undefined = this; node; node = node.parent) {
-      node.longest = Math.max(node.longest, this.depth)
+      node.longest = Math.max(node.longest, this.depth - 1)
       node.lastTurnId = answer.turnId
     }
   }
