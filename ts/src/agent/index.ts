@@ -2,5 +2,6 @@
 
 export type { OpenOptions } from './agent-limits.js'
 export type { AgentRollout, PostedReward } from './agent-rollout.js'
+export { type AgentCall, type AgentTaskOptions, agentTask } from './agent-task.js'
 export type { AgentRecord } from './agent-turns.js'
 export { InterceptionServer, type InterceptionServerOptions } from './interception-server.js'

@@ -12,6 +12,7 @@ export { isError, isTerminal, isTruncated, ROLLOUT_STATUSES, type RolloutStatus 
 export {
   lastCompletionText,
   messagesOf,
+  type ProgramResult,
   type RewardContext,
   type RewardFn,
   type RewardScore,

@@ -15,8 +15,25 @@ export interface RolloutView {
   readonly status: RolloutStatus
   /** Turns in order; empty if the rollout failed before the first. */
   readonly turns: readonly TurnView[]
+  /**
+   * What the program left that ran the rollout itself, for a task of agents.
+   * @default none: the rollout is a conversation with an environment
+   */
+  readonly program?: ProgramResult
   /** Combined reward; `null` if a reward function returned no score. Absent until all functions ran. */
   readonly reward?: number | null
+}
+
+/** What a program left that ran a rollout. */
+export interface ProgramResult {
+  /** Exit code; `null` for a function, and for a program that a signal ended or that did not start. */
+  readonly exitCode: number | null
+  /** Reward that it posted last; `null` if it posted none. */
+  readonly posted: RewardScore | null
+  /** Folder for its files, which is there until the rollout is scored, or longer if the task keeps it. */
+  readonly folder: string
+  /** End of its standard output and error, at most 65,536 bytes; `''` for a function. */
+  readonly log: string
 }
 
 /** One turn of a {@link RolloutView}. */

@@ -56,7 +56,7 @@ export interface SamplingOptions {
 /** A rollout before its scoring. */
 export type UnscoredRollout = Pick<
   Rollout,
-  'groupId' | 'rolloutId' | 'attempt' | 'status' | 'cause' | 'turns' | 'ledger'
+  'groupId' | 'rolloutId' | 'attempt' | 'status' | 'cause' | 'turns' | 'ledger' | 'program'
 >
 
 /** Options of one rollout. */

@@ -217,17 +217,13 @@ export class Rollouter<Sample> {
     const { temperature = this.#options.temperature ?? 1 } = play
     const { stopStrings = [], generateTimeoutMs = null } = this.#options
     const { maxRolloutTokens = Number.POSITIVE_INFINITY } = this.#options
-    const { maxTotalTokens = Number.POSITIVE_INFINITY } = this.#options
-    return runRollout({
-      ...play,
-      policy,
-      env: this.#makeTokenEnv(play.env, play.clock, play.signal),
-      sampling: { maxTokens, temperature, topK, topP, stopStrings },
-      stopIds: renderer.stopIds,
-      maxRolloutTokens,
-      maxTotalTokens,
-      generateTimeoutMs,
-    })
+    const { maxTotalTokens = Number.POSITIVE_INFINITY, maxTurns = Number.POSITIVE_INFINITY } = this.#options
+    const sampling = { maxTokens, temperature, topK, topP, stopStrings }
+    const limits = { maxRolloutTokens, maxTotalTokens, generateTimeoutMs }
+    const own = play.env.own()
+    if (own) return own.playRollout({ ...play, policy, renderer, ...sampling, maxTurns, ...limits })
+    const env = this.#makeTokenEnv(play.env, play.clock, play.signal)
+    return runRollout({ ...play, policy, env, sampling, stopIds: renderer.stopIds, ...limits })
   }
 
   #makeTokenEnv(messageEnv: MessageEnv, clock: Clock, signal: AbortSignal | undefined): TokenEnv {

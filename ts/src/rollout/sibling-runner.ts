@@ -8,10 +8,10 @@
 
 import { aborted, Slots } from '../async/index.js'
 import { checkKnownKeys, FulmarError, Rng } from '../core/index.js'
-import { isError, type MessageEnv, type Split, type Task } from '../env/index.js'
+import { isError, type Split, type Task } from '../env/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 import { allOrNone, settle } from './all-or-none.js'
-import { lazyEnv, OpenEnvs } from './open-envs.js'
+import { LazyEnv, OpenEnvs } from './open-envs.js'
 import { Pacer } from './pacer.js'
 import type { Rollout } from './rollout.js'
 import { RolloutLimit } from './rollout-limit.js'
@@ -22,7 +22,7 @@ import { Rubric } from './rubric.js'
 /** One attempt of a rollout. */
 export interface Play {
   /** Environment, which the caller closes. */
-  readonly env: MessageEnv
+  readonly env: LazyEnv
   readonly groupId: number
   readonly rolloutId: number
   /** Number of failed attempts before this one. */
@@ -133,7 +133,7 @@ export class SiblingRunner<Sample> {
     for (let attempt = 0; ; attempt++) {
       const pause = PACER.pass()
       if (pause) await pause
-      const env = lazyEnv(() => this.task.makeEnv(sibling.sample))
+      const env = new LazyEnv(() => this.task.makeEnv(sibling.sample))
       sibling.envs.add(env)
       const limit = new RolloutLimit(this.#clock, rolloutTimeoutMs, sibling.signal)
       try {

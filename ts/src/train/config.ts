@@ -35,8 +35,14 @@ export type CoreOptions = Readonly<Record<string, unknown>>
  * `contract`: with a worked example). Other tasks check theirs.
  */
 export type TaskConfig = CoreOptions & {
-  /** Name in `taskFactories` or in the `tasks` of the call. */
+  /** Name in `taskFactories` or in the `tasks` of the call; the name in metrics and of the run folder for an agent. */
   readonly name: string
+  /**
+   * `agent`: the task is an `agentTask` of `fulmar/agent`, by the options of that function that JSON can hold. `samples` and
+   * `validationSamples` may be paths of files of JSON lines. The agent posts its reward.
+   * @default the task is one of a name
+   */
+  readonly kind?: 'agent'
 }
 
 /**
@@ -265,6 +271,7 @@ export function trainConfigSchema(): JsonSchema {
     anyOf: [
       SUM_DIGITS.schema,
       { type: 'object', properties: { name: { enum: others } }, required: ['name'] },
+      { ...AGENT.schema, required: ['kind', 'command', 'samples'] },
     ],
     default: {},
   }
@@ -285,6 +292,25 @@ const SUM_DIGITS = field.section({
   min: field.integer({ min: 0, max: NUMBER_MAX, fallback: 10 }),
   max: field.optional(field.integer({ min: 0, max: NUMBER_MAX })),
   prompt: field.oneOf(['contract', 'short'], 'short'),
+})
+
+/** Samples, or a file of JSON lines with one each. */
+const SAMPLES: Field<string | readonly unknown[]> = {
+  read: (place, value) =>
+    Array.isArray(value) ? field.list(field.json()).read(place, value) : field.text().read(place, value),
+  schema: { anyOf: [field.text().schema, { type: 'array' }] },
+}
+
+const AGENT = field.section({
+  kind: field.oneOf(['agent'], 'agent'),
+  name: field.text('agent'),
+  command: field.list(field.text()),
+  samples: SAMPLES,
+  validationSamples: field.optional(SAMPLES),
+  env: field.optional(field.record()),
+  timeoutMs: field.optional(field.integer({ min: 1 })),
+  concurrency: field.optional(field.integer({ min: 1 })),
+  keepIn: field.optional(field.text()),
 })
 
 const DTYPE = field.oneOf(['f32', 'bf16'], 'f32')
@@ -383,6 +409,7 @@ function withoutAbsent(options: CoreOptions): CoreOptions {
 }
 
 function readTask(options: CoreOptions, own: TrainConfigOptions['tasks']): TaskConfig {
+  if (options.kind !== undefined) return AGENT.read('config.task', options)
   const name = field.text('sumDigits').read('config.task.name', options.name)
   if (own !== undefined || nearestName(name, TASK_NAMES) !== undefined) taskFactory(name, own)
   if (name !== 'sumDigits' || Object.hasOwn(own ?? {}, name)) return { ...options, name }

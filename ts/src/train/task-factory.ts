@@ -1,5 +1,6 @@
 /** Tasks by name, for configurations. */
 
+import type { AgentTaskOptions } from '../agent/index.js'
 import { checkKnownKeys, FulmarError, nearestName } from '../core/index.js'
 import type { Task } from '../env/index.js'
 import type { IfEvalTaskOptions } from '../task/ifeval.js'
@@ -48,6 +49,11 @@ export const taskFactories = {
   search: made(searchIn),
 } satisfies Readonly<Record<string, TaskFactory>>
 
+/** Node only, so it is loaded where a configuration asks for it. */
+const agent = made(async (options: AgentTaskOptions<unknown>) =>
+  (await import('../agent/index.js')).agentTask(options),
+)
+
 /** Constructs the search task from documents given as rows. */
 function searchIn({
   documents,
@@ -57,7 +63,7 @@ function searchIn({
 }
 
 /** Options whose value in a configuration is the path of a file of JSON lines. */
-const FILES = ['rows', 'validationRows', 'documents']
+const FILES = ['rows', 'validationRows', 'documents', 'samples', 'validationSamples']
 
 /**
  * Returns the factory of a task that checks its own options: reads files, and uses the run's seed by default.
@@ -81,10 +87,11 @@ function made<Options, Sample>(
  * @throws {FulmarError} `UNKNOWN_NAME` with the nearest known one; errors of the task for its options.
  */
 export async function makeTask(
-  { name, ...options }: TaskConfig,
+  { name, kind, ...options }: TaskConfig,
   seed: number,
   own: Readonly<Record<string, TaskFactory>> = {},
 ): Promise<Task<unknown>> {
+  if (kind === 'agent') return await agent({ name, ...options }, { seed })
   return await taskFactory(name, own)(options, { seed })
 }
 
