@@ -7,7 +7,7 @@ import type { SamplingOptions } from '../rollout/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 
 /** Maximum number of answers of a rollout, whatever its own limit. */
-export const AGENT_TURNS_MAX = 10_000
+const AGENT_TURNS_MAX = 10_000
 
 /** Options of `InterceptionServer.open`. */
 export interface OpenOptions extends Omit<SamplingOptions, 'maxTokens' | 'topK'> {

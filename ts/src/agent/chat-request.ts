@@ -17,16 +17,16 @@ import { callOf, contentOf, HistoryReader, type MadeIds, MESSAGES_MAX, PARTS_MAX
 import { invalid, unsupported } from './provider-error.js'
 
 /** Maximum number of tools of a request. */
-export const TOOLS_MAX = 1_024
+const TOOLS_MAX = 1_024
 
 /** Maximum number of answers to a request. */
-export const ANSWERS_MAX = 128
+const ANSWERS_MAX = 128
 
 /** Maximum number of alternatives of a token. */
-export const TOP_LOG_PROBS_MAX = 20
+const TOP_LOG_PROBS_MAX = 20
 
 /** Maximum number of stop texts, as OpenAI has it. */
-export const STOPS_MAX = 4
+const STOPS_MAX = 4
 
 const READ = [
   ...[
@@ -91,7 +91,7 @@ export function readChatRequest(body: Json, isMade: MadeIds): ChatRequest {
 }
 
 /** Reads the format of an answer, which can only be text. */
-export function readFormat(param: string, format: unknown): void {
+function readFormat(param: string, format: unknown): void {
   const { type } = objectOf(param, format)
   if (type !== 'text')
     throw unsupported(
@@ -101,10 +101,7 @@ export function readFormat(param: string, format: unknown): void {
 }
 
 /** Reads the fields of sampling. `names` are those of the maximum number of tokens, the first of which counts. */
-export function readSampling(
-  body: Json,
-  names: readonly string[],
-): Pick<AgentRequest, 'sampling' | 'penalties'> {
+function readSampling(body: Json, names: readonly string[]): Pick<AgentRequest, 'sampling' | 'penalties'> {
   const count = { min: 1, max: Number.MAX_SAFE_INTEGER, isInteger: true }
   const penalty = { min: -2, max: 2 }
   const read = (name: string, range: { min: number; max: number; isInteger?: boolean }) =>
@@ -139,10 +136,7 @@ function given<T extends object>(values: { readonly [K in keyof T]: T[K] | undef
 }
 
 /** Reads tools: a list of functions. */
-export function readTools(
-  value: unknown,
-  functionOf: (place: string, tool: Json) => Json,
-): readonly ToolSpec[] {
+function readTools(value: unknown, functionOf: (place: string, tool: Json) => Json): readonly ToolSpec[] {
   if (value === undefined || value === null) return []
   return listOf('tools', value, TOOLS_MAX).map((item, index) => {
     const tool = objectOf(`tools[${index}]`, item)
@@ -161,7 +155,7 @@ function functionOf(place: string, tool: Json): Json {
 }
 
 /** Returns false if the answer must not have calls. */
-export function readToolChoice(choice: unknown): boolean {
+function readToolChoice(choice: unknown): boolean {
   if (choice === undefined || choice === null || choice === 'auto') return true
   if (choice === 'none') return false
   throw unsupported(

@@ -123,7 +123,7 @@ export class ChatChunks {
 }
 
 /** Returns the counts of tokens. */
-export function usageOf(numPromptTokens: number, answers: readonly Answer[]) {
+function usageOf(numPromptTokens: number, answers: readonly Answer[]) {
   const sampled = answers.reduce((sum, { completion }) => sum + completion.ids.length, 0)
   return {
     prompt_tokens: numPromptTokens,

@@ -111,8 +111,7 @@ const CHECK_MS = 500
  *   headers: { authorization: `Bearer ${rollout.apiKey}` },
  *   body: JSON.stringify({ model: 'any', messages: [{ role: 'user', content: 'Capital of Norway?' }] }),
  * })
- * const { choices } = await answer.json()
- * assert.equal(choices[0].message.content, 'Oslo')
+ * assert.match(await answer.text(), /"content":"Oslo"/)
  * const { turns, ledger } = await rollout.end()
  * assert.equal(ledger.numTurns, turns.length)
  * ledger[Symbol.dispose]()

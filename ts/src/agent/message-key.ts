@@ -31,7 +31,7 @@ export function messageKey(message: Message): string {
 }
 
 /** Returns the text of a message: a text, or its parts one after another. */
-export function textOf({ content }: Message): string {
+function textOf({ content }: Message): string {
   if (typeof content === 'string') return content
   return (content ?? []).map(({ text }) => (typeof text === 'string' ? text : '')).join('')
 }
