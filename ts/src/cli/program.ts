@@ -48,6 +48,7 @@ function programOf(io: CliIo, fail: () => void): Command {
     .command('train [config]')
     .description('train by a JSON configuration (- reads standard input); unknown keys are refused')
     .option('--resume', 'go on from the checkpoint in the run folder')
+    .option('--overwrite', 'replace the run that the run folder holds')
     .option(
       '--task <file>',
       'a module that exports the task by default; then the configuration may be left out',

@@ -1,14 +1,22 @@
 /** `fulmar train CONFIG`: a whole run with a progress line, a table and a report. */
 
+import { join } from 'node:path'
 import { describeBuild } from '../core/index.js'
 import { ProgressLine, type RunEvent, writeReport } from '../telemetry/index.js'
-import { checkTrainConfig, runTraining, type TrainResult, trainConfigSchema } from '../train/index.js'
-import { type CliIo, percent, printJson, printTable, readJsonInput } from './io.js'
+import {
+  checkTrainConfig,
+  hasCheckpoint,
+  runTraining,
+  type TrainResult,
+  trainConfigSchema,
+} from '../train/index.js'
+import { CliError, type CliIo, percent, printJson, printTable, readJsonInput } from './io.js'
 import { readTask, type TaskModule } from './task-file.js'
 
 /** Flags of the command. */
 export interface TrainFlags {
   readonly resume?: boolean
+  readonly overwrite?: boolean
   readonly task?: string
   readonly model?: string
   readonly loraRank?: string
@@ -20,7 +28,7 @@ export interface TrainFlags {
 /** Runs the training that the JSON file at `path` describes, or prints the JSON Schema of such files. */
 export async function train(
   path: string | undefined,
-  { resume = false, task: file, json = false, schema = false, ...flags }: TrainFlags,
+  { resume = false, overwrite = false, task: file, json = false, schema = false, ...flags }: TrainFlags,
   io: CliIo,
 ): Promise<void> {
   if (schema) return void io.stdout.write(`${JSON.stringify(trainConfigSchema(), null, 2)}\n`)
@@ -28,6 +36,7 @@ export async function train(
   const tasks = task ? { [task.name]: task.factory } : {}
   const given = path === undefined ? {} : await readJsonInput('config', path, io)
   const config = checkTrainConfig(withFlags(given, task, flags), { tasks })
+  if (!resume && !overwrite) await refuseOtherRun(config.runDir)
   const progress = new ProgressLine({ stream: io.stderr })
   const onEvent = (event: RunEvent) => {
     if (event.event === 'step') progress.update(event)
@@ -46,6 +55,13 @@ export async function train(
   } finally {
     progress.end()
   }
+}
+
+/** @throws {CliError} `INCOMPATIBLE` if the folder holds a checkpoint, which a new run would remove. */
+async function refuseOtherRun(runDir: string): Promise<void> {
+  if (!(await hasCheckpoint(join(runDir, 'checkpoint')))) return
+  const remedy = 'continue it by --resume, replace it by --overwrite, or give another runDir'
+  throw new CliError('INCOMPATIBLE', `${runDir} holds a run: ${remedy}`)
 }
 
 /** Adds the build of the core that is loaded, where none is named, and the flags, which come before what is named. */

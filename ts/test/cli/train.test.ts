@@ -37,6 +37,13 @@ describe('fulmar train', () => {
     expect(trained.stderr).toMatch(/grpo step 1: pass rate \d/)
     expect(await readFile(join(runDir, 'report.html'), 'utf8')).toContain('<svg')
 
+    const again = await fulmar(['train', config])
+    expect(again.code).toBe(1)
+    expect(again.stderr).toContain(
+      `${runDir} holds a run: continue it by --resume, replace it by --overwrite`,
+    )
+    expect((await fulmar(['train', config, '--overwrite'])).code).toBe(0)
+
     const measured = await fulmar(['eval', runDir, '--num-problems', '5', '--json'])
     expect(measured).toMatchObject({ code: 0 })
     expect(JSON.parse(measured.stdout)).toMatchObject({ numProblems: 5, passRate: expect.any(Number) })
