@@ -246,7 +246,7 @@ fn steps_that_the_format_cannot_hold_are_refused_by_key() {
     check(&|steps| drop(steps.remove("action")), ErrorKind::UnknownName, "action");
     check(
         &|steps| {
-            steps.set("x", column(vec![0; 5])).and_then(|_| steps.set("rewards", column(vec![0; 5]))).unwrap()
+            steps.set("x", column(vec![0; 5])).and_then(|_| steps.set("rewards", column(vec![0; 5]))).unwrap();
         },
         ErrorKind::Incompatible,
         "rewards",
@@ -272,7 +272,7 @@ fn steps_that_the_format_cannot_hold_are_refused_by_key() {
         &|steps| {
             steps
                 .set(["next", "observation", "at"], Tensor::from_vec(&[5, 1], vec![0.0_f64; 5]).unwrap())
-                .unwrap()
+                .unwrap();
         },
         ErrorKind::Incompatible,
         "at",

@@ -120,16 +120,19 @@ fn put_texts(data: &mut hdf5_pure::DatasetBuilder, values: &Value) -> Result<()>
         Value::Array(values) => (vec![values.len() as u64], values.as_slice()),
         value => (Vec::new(), std::slice::from_ref(value)),
     };
-    let text = |value| match value {
-        &Value::String(ref text) if !text.contains('\0') => Ok(text.as_str()),
+    let texts = values.iter().map(text_of).collect::<Result<Vec<_>>>()?;
+    data.with_vlen_strings(&texts).with_shape(&shape);
+    Ok(())
+}
+
+fn text_of(value: &Value) -> Result<&str> {
+    match value {
+        Value::String(text) if !text.contains('\0') => Ok(text),
         other => {
             let detail = format!("a value must be a text without a NUL character: got {other}");
             Err(Error::new(ErrorKind::Incompatible, detail))
         }
-    };
-    let texts = values.iter().map(text).collect::<Result<Vec<_>>>()?;
-    data.with_vlen_strings(&texts).with_shape(&shape);
-    Ok(())
+    }
 }
 
 fn check_key(key: &str) -> Result<()> {
