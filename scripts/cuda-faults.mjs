@@ -77,8 +77,8 @@ export const FAULTS = [
   ),
   log(
     'a last block that is not whole is left out',
-    '(vocab - round + BLOCK - 1) / BLOCK, HALF_WARPS)',
-    '(vocab - round) / BLOCK, HALF_WARPS)',
+    'max = larger(max, maxima[block]);\n        const uint32_t blocks = min((vocab - round + BLOCK - 1) / BLOCK',
+    'max = larger(max, maxima[block]);\n        const uint32_t blocks = min((vocab - round) / BLOCK',
   ),
   log(
     'the chosen id is one off in a vector',
@@ -138,6 +138,34 @@ export const FAULTS = [
     ...log('a digit of the double exponential', '6.61375632143793436117e-05', '6.6e-05'),
     file: 'libm.cuh',
   },
+  log(
+    'a softmax begins before its factor is there',
+    'of_row[1] = (float)(1.0 / sums.total);\n    __syncthreads();',
+    'of_row[1] = (float)(1.0 / sums.total);',
+  ),
+  log('a softmax divides in single precision', '(float)(1.0 / sums.total)', '1.0f / (float)sums.total'),
+  log('a softmax has no floor', 'fmaxf(logits_v[v] - max, SOFTMAX_FLOOR)', 'logits_v[v] - max'),
+  log(
+    'squares are summed before every maximum is there',
+    '    __syncthreads(); // every half-warp has its maximum',
+    '    // every half-warp has its maximum',
+  ),
+  log(
+    'squares are added before they are there',
+    '        __syncthreads(); // every half-warp has its sums',
+    '        // every half-warp has its sums',
+  ),
+  log(
+    'squares are overwritten before they are added',
+    '        __syncthreads(); // they are added',
+    '        // they are added',
+  ),
+  log('squares are products with their exponent', 'IS_SQUARE ? e * e : e * shifted', 'e * shifted'),
+  log(
+    'a row of -inf alone has a confidence',
+    'max == -INFINITY ? NAN : found',
+    'max == -INFINITY ? 0.0f : found',
+  ),
   product(
     'a product begins before its tiles are loaded',
     'load(w, w_ok, out, outs, inner, first, depth);\n        __syncthreads();',

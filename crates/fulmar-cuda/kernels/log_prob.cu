@@ -70,7 +70,9 @@ __device__ __forceinline__ float block_max(const float* x, uint32_t len, uint32_
     return max_lanes(max);
 }
 
-// Writes sum e^(x - base) and sum e^(x - base) (x - base) of the `len` logits of a half-warp.
+// Writes sum e^(x - base) and sum e^(x - base) (x - base) of the `len` logits of a half-warp; or as the second sum, with IS_SQUARE,
+// that of the squares of the first.
+template <bool IS_SQUARE = false>
 __device__ __forceinline__ void block_sums(const float* x, uint32_t len, float base, uint32_t lane, float* sum_at,
                                            float* weighted_at) {
     float sum = 0.0f, weighted = 0.0f;
@@ -80,7 +82,7 @@ __device__ __forceinline__ void block_sums(const float* x, uint32_t len, float b
         shifted = shifted < SOFTMAX_FLOOR ? SOFTMAX_FLOOR : shifted; // keeps 0 * -inf out, but passes a NaN on
         const float e = softmax_exp(shifted);
         sum += e;
-        weighted += e * shifted;
+        weighted += IS_SQUARE ? e * e : e * shifted;
     }
     sum = sum_lanes(sum);
     weighted = sum_lanes(weighted);
@@ -91,16 +93,12 @@ __device__ __forceinline__ float base_of(float max) { return max == -INFINITY ? 
 
 __device__ __forceinline__ float larger(float a, float b) { return b > a ? b : a; }
 
-// One block of threads a row; shared memory: 3 * HALF_WARPS floats.
-KERNEL(log_prob_rows, THREADS,
-       (const float* logits_nv, const uint32_t* ids_n, uint32_t vocab, float* log_prob_n, float* entropy_n, float* max_n,
-        double* log_sum_n)) {
-    SHARED(shared);
+// Returns, in the first thread, the sums of a row; `shared` has 3 * HALF_WARPS floats, which no thread reads any more at the end.
+__device__ __forceinline__ RowSums sum_row(unsigned char* shared, const float* logits_v, uint32_t vocab) {
     float* maxima = (float*)shared; // [HALF_WARPS] of the blocks in this round
     float* sums = maxima + HALF_WARPS;
     float* weighted = sums + HALF_WARPS;
-    const uint32_t row = blockIdx.x, half_warp = threadIdx.x / WIDTH, lane = threadIdx.x % WIDTH;
-    const float* logits_v = logits_nv + (size_t)row * vocab;
+    const uint32_t half_warp = threadIdx.x / WIDTH, lane = threadIdx.x % WIDTH;
     float max = -INFINITY; // of the rounds before
     RowSums sums_of_row;
     for (uint32_t round = 0; round < vocab; round += HALF_WARPS * BLOCK) {
@@ -118,8 +116,63 @@ KERNEL(log_prob_rows, THREADS,
             for (uint32_t block = 0; block < blocks; block++) sums_of_row.add(maxima[block], sums[block], weighted[block]);
         __syncthreads();
     }
+    return sums_of_row;
+}
+
+// One block of threads a row; shared memory: 3 * HALF_WARPS floats.
+KERNEL(log_prob_rows, THREADS,
+       (const float* logits_nv, const uint32_t* ids_n, uint32_t vocab, float* log_prob_n, float* entropy_n, float* max_n,
+        double* log_sum_n)) {
+    SHARED(shared);
+    const uint32_t row = blockIdx.x;
+    const float* logits_v = logits_nv + (size_t)row * vocab;
+    const RowSums sums = sum_row(shared, logits_v, vocab);
     if (threadIdx.x == 0)
-        Statistics(sums_of_row).write({log_prob_n, entropy_n, max_n, log_sum_n}, row, sums_of_row.max, logits_v[ids_n[row]]);
+        Statistics(sums).write({log_prob_n, entropy_n, max_n, log_sum_n}, row, sums.max, logits_v[ids_n[row]]);
+}
+
+// Overwrites rows of logits by their softmax. One block of threads a row; shared memory: 3 * HALF_WARPS floats.
+KERNEL(softmax_rows, THREADS, (float* logits_nv, uint32_t vocab)) {
+    SHARED(shared);
+    float* of_row = (float*)shared; // the largest logit, and the factor of exponentials
+    float* logits_v = logits_nv + (size_t)blockIdx.x * vocab;
+    const RowSums sums = sum_row(shared, logits_v, vocab);
+    if (threadIdx.x == 0) of_row[0] = sums.max, of_row[1] = (float)(1.0 / sums.total);
+    __syncthreads();
+    const float max = of_row[0], scale = of_row[1];
+    for (uint32_t v = threadIdx.x; v < vocab; v += THREADS)
+        logits_v[v] = softmax_exp(fmaxf(logits_v[v] - max, SOFTMAX_FLOOR)) * scale;
+}
+
+// Writes ln sum_v p[v]^2 of rows of logits, NaN for a row with a NaN or of -inf alone. One block of threads a row; shared memory:
+// 3 * HALF_WARPS floats.
+KERNEL(log_sum_sq_prob_rows, THREADS, (const float* logits_nv, uint32_t vocab, float* log_sum_sq_n)) {
+    SHARED(shared);
+    float* maxima = (float*)shared; // [HALF_WARPS]
+    float* sums = maxima + HALF_WARPS;
+    float* squares = sums + HALF_WARPS;
+    const uint32_t half_warp = threadIdx.x / WIDTH, lane = threadIdx.x % WIDTH;
+    const float* logits_v = logits_nv + (size_t)blockIdx.x * vocab;
+    float max = -INFINITY; // which logit hides behind a NaN does not matter: the result is NaN then
+    for (uint32_t v = threadIdx.x; v < vocab; v += THREADS) max = larger(max, logits_v[v]);
+    max = max_lanes(max);
+    if (lane == 0) maxima[half_warp] = max;
+    __syncthreads(); // every half-warp has its maximum
+    for (uint32_t other = 0; other < HALF_WARPS; other++) max = larger(max, maxima[other]);
+    double total = 0.0, squares_total = 0.0;
+    for (uint32_t round = 0; round < vocab; round += HALF_WARPS * BLOCK) {
+        const uint32_t first = round + half_warp * BLOCK, len = first < vocab ? min(vocab - first, BLOCK) : 0;
+        block_sums<true>(logits_v + first, len, max, lane, sums + half_warp, squares + half_warp);
+        __syncthreads(); // every half-warp has its sums
+        const uint32_t blocks = min((vocab - round + BLOCK - 1) / BLOCK, HALF_WARPS);
+        if (threadIdx.x == 0)
+            for (uint32_t block = 0; block < blocks; block++)
+                total += (double)sums[block], squares_total += (double)squares[block];
+        __syncthreads(); // they are added
+    }
+    if (threadIdx.x != 0) return;
+    const double found = log64(squares_total) - 2.0 * log64(total);
+    log_sum_sq_n[blockIdx.x] = max == -INFINITY ? NAN : found > 0.0 ? 0.0f : (float)found;
 }
 
 // What a row's gradient needs of its sums.

@@ -1,4 +1,4 @@
-//! Log-probs, entropies and gradients of rows of logits: every bit of `fulmar-kernel`'s.
+//! Log-probs, entropies, gradients and probabilities of rows of logits: every bit of `fulmar-kernel`'s.
 
 use fulmar_core::Result;
 use fulmar_kernel::{LogProb, log_prob_backward_rows, log_prob_rows};
@@ -42,7 +42,7 @@ const SHAPES: [(usize, usize, f32); 19] = [
 const ODD: [(&str, f32); 4] =
     [("finite", 0.0), ("-inf", f32::NEG_INFINITY), ("NaN", f32::NAN), ("inf", f32::INFINITY)];
 
-/// Compares the three kernels at every shape.
+/// Compares the kernels at every shape.
 ///
 /// # Errors
 /// Those of the card.
@@ -68,7 +68,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     compare(card, report, "2 x 33, -inf alone", vec![f32::NEG_INFINITY; 66], 2)
 }
 
-/// Returns the shape of a launch of `log_prob_rows`.
+/// Returns the shape of a launch of kernels with a block of threads a row.
 pub fn rows_grid(rows: usize) -> Shape {
     Shape { blocks: (rows as u32, 1), threads: THREADS, shared_bytes: 3 * 16 * 4 }
 }
@@ -107,7 +107,23 @@ fn compare(card: &Card, report: &mut Report, shape: &str, logits: Vec<f32>, rows
     }
     let mut gradient = inputs.logits.clone();
     log_prob_backward_rows(&mut gradient, &inputs.ids, &wanted, &inputs.d_log_prob, None);
-    without_entropy(card, report, shape, &inputs, &wanted, &gradient)
+    without_entropy(card, report, shape, &inputs, &wanted, &gradient)?;
+    probabilities(card, report, shape, &inputs)
+}
+
+/// `softmax_rows` and `log_sum_sq_prob_rows`.
+fn probabilities(card: &Card, report: &mut Report, shape: &str, inputs: &Inputs) -> Result<()> {
+    let (rows, vocab) = (inputs.ids.len(), inputs.vocab);
+    let logits = card.upload(&inputs.logits)?;
+    let log_sum_sq = card.poisoned::<f32>(rows)?;
+    card.launch("log_sum_sq_prob_rows", rows_grid(rows), arguments![&logits, vocab, &log_sum_sq])?;
+    let wanted = fulmar_kernel::log_sum_sq_prob_rows(&inputs.logits, vocab);
+    report.same("log_sum_sq_prob_rows", shape, &log_sum_sq.read()?, &wanted);
+    card.launch("softmax_rows", rows_grid(rows), arguments![&logits, vocab])?;
+    let mut softmax = inputs.logits.clone();
+    softmax.chunks_exact_mut(vocab).for_each(fulmar_kernel::softmax_row);
+    report.same("softmax_rows", shape, &logits.read()?, &softmax);
+    Ok(())
 }
 
 /// `log_prob_rows`, then `log_prob_backward_rows` on what it wrote.
