@@ -1,4 +1,4 @@
-/** An agent of its own: it knows the package `openai` and two variables of the environment, and nothing of Fulmar. */
+/** An agent of its own: it uses the package `openai` and variables of the environment, and nothing of Fulmar. */
 
 import { writeFile } from 'node:fs/promises'
 import OpenAI from 'openai'

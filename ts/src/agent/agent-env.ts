@@ -33,7 +33,7 @@ export interface AgentSettings<Sample> extends Omit<AgentTaskOptions<Sample>, 's
   readonly programs: AgentPrograms
 }
 
-/** How an agent ended; `undefined` if the rollout was stopped from outside. */
+/** End of an agent. */
 type Ended = Pick<AgentProgramEnd, 'exitCode' | 'log'> & { readonly cause: RolloutCause | null }
 
 const NO_PROGRAM = { exitCode: null, log: '' }
@@ -117,7 +117,7 @@ export class AgentEnv<Sample> implements OwnRolloutEnv {
       return program
     }
     const result = await bounded({ clock, timeoutMs, signal, run: (context) => start(context.signal) })
-    // It was told to stop, and its log is read to the end.
+    // A program that is killed at its deadline still has a log.
     const { exitCode, log } = (await program?.catch(() => undefined)) ?? NO_PROGRAM
     return { exitCode, log, cause: causeOfEnd(result, timeoutMs, hasExpired()) }
   }

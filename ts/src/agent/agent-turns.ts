@@ -72,7 +72,7 @@ interface Drawn {
 /** Form of the ids of `sentCalls`. */
 const MADE_ID = /^call_\d+_\d+$/
 
-/** Milliseconds that the end waits for requests whose policy was told to stop. */
+/** Milliseconds that the end waits for requests after it stopped their policy. */
 const SETTLE_MS = 1_000
 
 /** Tokens between two parts of a stream: each is parsed from the beginning of the answer. */

@@ -20,7 +20,7 @@ export class ApiKeys<Owner> {
     return owner
   }
 
-  /** Returns the owner of a key; `undefined` if there is none. */
+  /** Returns the owner of a key; `undefined` for an unknown one. */
   ownerOf(key: string): Owner | undefined {
     const hash = hashOf(key)
     const found = this.#owners.get(hash.toString('base64'))

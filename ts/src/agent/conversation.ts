@@ -98,7 +98,7 @@ export class Conversation {
     node.addAnswer({ prompt, turnId, completionIds, stored, delivered, toolsKey, isContinued: false })
   }
 
-  /** Extends the tokens of an answer by the messages after it; `undefined` if there is none, or the bridge refuses. */
+  /** Extends the tokens of an answer by the messages after it; `undefined` without an answer, or if the bridge refuses. */
   #extend(
     { answer, numAnswered, keys, node }: Walk<Prompt, Answer>,
     messages: readonly Message[],

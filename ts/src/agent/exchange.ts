@@ -3,7 +3,7 @@
 import type { Answer } from './answer.js'
 import type { PlacedPrompt } from './conversation.js'
 
-/** `open` until the client has the answers (`delivered`), has gone away (`dropped`), or there are none (`failed`). */
+/** `open` until the client has the answers (`delivered`), has gone away (`dropped`), or the policy failed (`failed`). */
 export type ExchangeState = 'open' | 'delivered' | 'dropped' | 'failed'
 
 /** Parts of an {@link Exchange}. */

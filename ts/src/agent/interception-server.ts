@@ -89,7 +89,7 @@ const CHECK_MS = 500
 /**
  * An endpoint for agents. Any policy and renderer can be behind it, other ones for each rollout. It keeps the tokens
  * that were sampled: a request that repeats an answer continues its tokens, though clients drop reasoning, reorder keys
- * or write JSON anew. Binds to the loopback address unless told otherwise. Node only.
+ * or write JSON anew. Binds to the loopback address by default. Node only.
  *
  * Agents set the environment variables `OPENAI_BASE_URL` and `OPENAI_API_KEY`. What the engine cannot do, such as
  * `response_format: json_schema`, `tool_choice: required` or images for a text model, is a 400 that names the field.

@@ -63,7 +63,7 @@ export class TreeNode<Prompt, Answer extends SampledAnswer> {
   }
 }
 
-/** The part of a history that the tree knows. */
+/** The known part of a history. */
 export interface Walk<Prompt, Answer extends SampledAnswer> {
   /** Keys of all messages. */
   readonly keys: readonly string[]

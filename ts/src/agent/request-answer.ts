@@ -4,7 +4,7 @@ import type { ServerResponse } from 'node:http'
 import type { Exchange } from './exchange.js'
 import type { ProviderError } from './provider-error.js'
 
-/** What a route may do with its answer. */
+/** An answer as a route uses it. */
 export type ClientAnswer = Pick<RequestAnswer, 'whole' | 'events' | 'endEvents' | 'watch' | 'hasBegun'>
 
 /** Writes one answer. */

@@ -6,7 +6,7 @@ import type { Answer } from './answer.js'
 /** Returns the text of one token; `null` if it is not known. */
 export type TokenText = (id: number) => string | null
 
-/** Log-probability where there is none, as OpenAI has it. */
+/** A missing log-probability, as OpenAI has it. */
 const NO_LOG_PROB = -9999
 
 const UTF8 = new TextEncoder()

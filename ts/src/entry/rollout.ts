@@ -6,6 +6,7 @@ export {
   isTruncated,
   lastCompletionText,
   messagesOf,
+  type ProgramResult,
   ROLLOUT_STATUSES,
   type RolloutStatus,
   type RolloutView,

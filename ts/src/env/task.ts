@@ -16,15 +16,15 @@ export interface RolloutView {
   /** Turns in order; empty if the rollout failed before the first. */
   readonly turns: readonly TurnView[]
   /**
-   * What the program left that ran the rollout itself, for a task of agents.
-   * @default none: the rollout is a conversation with an environment
+   * Result of the program that ran the rollout itself, for a task of agents.
+   * @default absent: the rollout is a conversation with an environment
    */
   readonly program?: ProgramResult
   /** Combined reward; `null` if a reward function returned no score. Absent until all functions ran. */
   readonly reward?: number | null
 }
 
-/** What a program left that ran a rollout. */
+/** Result of a program that ran a rollout. */
 export interface ProgramResult {
   /** Exit code; `null` for a function, and for a program that a signal ended or that did not start. */
   readonly exitCode: number | null

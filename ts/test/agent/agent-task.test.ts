@@ -92,7 +92,7 @@ describe('a program', () => {
     expect([rollout.reward, existsSync(folder)]).toEqual([1, false])
   })
 
-  it('keeps its folder and its log where it is told to', async () => {
+  it('keeps its folder and its log in the folder of the option', async () => {
     const keepIn = await mkdtemp(join(tmpdir(), 'fulmar-test-'))
     const rollout = await only({ command: command(`console.error('seen')`), keepIn, score: () => 1 })
     expect(rollout.program?.folder).toBe(join(keepIn, 'group=5/rollout=0'))

@@ -171,7 +171,7 @@ describe('a field that cannot be honoured', () => {
     ['modalities', { modalities: ['audio'] }],
     ['reasoning_effort', { reasoning_effort: 'high' }],
     ['functions', { functions: [] }],
-    ['temprature', { temprature: 1 }],
+    ['temperatures', { temperatures: 1 }],
     ['temperature', { temperature: 3 }],
     ['temperature', { temperature: 'hot' }],
     ['n', { n: 0 }],
@@ -209,7 +209,7 @@ describe('a field that cannot be honoured', () => {
 
   it('comes with the nearest name', async () => {
     await using endpoint = await opened(scripted('a'))
-    const { body } = await chat(endpoint.rollout, { messages: HI, temprature: 1 })
+    const { body } = await chat(endpoint.rollout, { messages: HI, temperatures: 1 })
     expect(body.error.message).toContain("did you mean 'temperature'?")
   })
 })

@@ -1,4 +1,4 @@
-/** What a rollout keeps of its agent's requests: forks with their reasons, siblings, retries, aborted streams, limits. */
+/** The record of an agent's requests: forks with their reasons, siblings, retries, aborted streams, limits. */
 
 import { describe, expect, it } from 'vitest'
 import { createRenderer } from '../../src/chat/index.js'
@@ -218,7 +218,7 @@ describe('a limit', () => {
     clock.advance(1_000)
     const { status, headers, body } = await answer
     expect([status, body.error.code, headers.get('x-should-retry')]).toEqual([503, 'timeout', 'true'])
-    // The policy never settles: only its signal was told to.
+    // The policy never settles, though its signal fired.
     const ended = endpoint.rollout.end()
     clock.advance(1_000)
     expect((await ended).status).toMatch(/^error/)

@@ -1,4 +1,4 @@
-/** The official client `openai` against the endpoint: it knows an address and a key, and nothing of Fulmar. */
+/** The official client `openai` against the endpoint: it has an address and a key, and nothing of Fulmar. */
 
 import OpenAI from 'openai'
 import type { ChatCompletionMessageParam, ChatCompletionTool } from 'openai/resources/chat/completions'
