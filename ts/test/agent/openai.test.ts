@@ -85,7 +85,7 @@ describe('the client openai', () => {
       if (numSent === 3) go.open()
       return fetch(...request)
     }
-    const client = clientOf(endpoint.rollout, { timeout: 100, maxRetries: 5, fetch: counting })
+    const client = clientOf(endpoint.rollout, { timeout: 400, maxRetries: 8, fetch: counting })
     const answer = await client.chat.completions.create({
       model: 'any',
       messages: [{ role: 'user', content: 'Hi' }],
