@@ -34,6 +34,7 @@ const BENCHES = [
   'chat-task',
   'python',
   'vllm',
+  'agent',
   'node-boundary',
   'micro',
 ]
