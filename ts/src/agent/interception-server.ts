@@ -14,6 +14,7 @@ import { createHash } from 'node:crypto'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
+import { Pacer } from '../rollout/pacer.js'
 import { checkOpenOptions, type OpenOptions } from './agent-limits.js'
 import { AgentRollout } from './agent-rollout.js'
 import { AgentTurns, type RequestIdentity } from './agent-turns.js'
@@ -125,6 +126,7 @@ export class InterceptionServer {
   readonly #options: Settings
   readonly #rollouts = new ApiKeys<AgentRollout>()
   readonly #sockets = new Set<Socket>()
+  readonly #pacer = new Pacer()
   readonly #numRequests = new Map<AgentRollout, number>()
   #numOpened = 0
   #numAnswered = 0
@@ -232,6 +234,8 @@ export class InterceptionServer {
     if (path === '/v1/models') return answer.whole({ object: 'list', data: [MODEL] })
     await this.#counted(rollout, async () => {
       const bytes = await readBody(request, this.#options.bodyBytesMax)
+      const pause = this.#pacer.pass()
+      if (pause) await pause
       const body = jsonOf(bytes)
       if (dialect === undefined) return answer.whole(takeReward(rollout, body))
       await this.#complete(rollout, dialect, body, identityOf(request, path, bytes), answer)
