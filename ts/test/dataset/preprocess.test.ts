@@ -75,9 +75,9 @@ describe.runIf(isNative)('preprocess', () => {
 
   it.each([1, 3])('gives the same rows with %i threads', async (numWorkers) => {
     const { buffer, dest } = await here()
-    const args = [PROGRAM, CARTPOLE, MINARI_ROOT, buffer.root, dest, String(numWorkers)]
+    const args = [PROGRAM, CARTPOLE, MINARI_ROOT, buffer.root, dest, String(numWorkers), '7']
     const { stdout } = await promisify(execFile)(process.execPath, args)
-    expect(stdout).toBe('opened\n120\n')
+    expect(stdout).toBe('opened 120\nmapped 120\n')
     expect(loadMemmap(dest).equals(naive(buffer.readAllInOrder()))).toBe(true)
   })
 

@@ -71,9 +71,7 @@ describe('readD4RL', () => {
       if (row.must.startsWith('reads them as [N]')) expectRewards(read().steps, row.ok)
       else if (/^(?:loads$|one transition)/.test(row.must)) expectRows(read().steps, row.ok)
       else
-        expect(read).toThrow(
-          row.must.startsWith('LIMIT') ? failing('LIMIT_EXCEEDED', /some\.hdf5/) : named,
-        )
+        expect(read).toThrow(row.must.startsWith('LIMIT') ? failing('LIMIT_EXCEEDED', /some\.hdf5/) : named)
     })
 
   it('refuses other arguments', () => {
@@ -106,7 +104,8 @@ describe('readMinari', () => {
       const folder = row.files[0]?.replace('/data/main_data.hdf5', '') ?? ''
       const read = () => readMinari(...minariFiles(folder), { name: 'some.hdf5' })
       if (row.must === 'loads') expect(read().steps.batchSize).toEqual([read().metadata.total_steps])
-      else if (row.case.startsWith('metadata')) expect(read).toThrow(failing(METADATA[row.case] ?? '', /^metadata/))
+      else if (row.case.startsWith('metadata'))
+        expect(read).toThrow(failing(METADATA[row.case] ?? '', /^metadata/))
       else expect(read).toThrow(named)
     })
 

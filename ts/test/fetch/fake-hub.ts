@@ -190,5 +190,5 @@ function json(response: ServerResponse, value: unknown): void {
 }
 
 function isLarge(name: string): boolean {
-  return /\.(?:h5|safetensors|gguf)$/.test(name)
+  return /\.(?:h5|hdf5|safetensors|gguf)$/.test(name)
 }

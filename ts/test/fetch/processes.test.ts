@@ -1,47 +1,27 @@
 /** Fetches by real processes: killed at any byte, and two at once. */
 
 import { type ChildProcess, execFile, fork } from 'node:child_process'
-import { readdirSync, statSync } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
-import { createServer, type ServerResponse } from 'node:http'
-import { join } from 'node:path'
+import { createServer } from 'node:http'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import { Rng } from '../../src/core/index.js'
 import { temporaryFolder } from '../telemetry/folder.js'
 import { portOf, sha256, someBytes, started } from './fake-hub.js'
+import { sendSlowly } from './slow-send.js'
 
 const PROGRAM = fileURLToPath(new URL('./fetch-process.mjs', import.meta.url))
 const NUM_KILLS = 10
-const PIECE = 64 << 10
 const BODY = someBytes(48 << 20)
 const SUM = sha256(BODY)
 
-/** The most bytes that a server sends before they are on the client's disk: what a kill loses is in the buffers of the system. */
-const AHEAD = 512 << 10
-
 /** A server of one file, with the bytes that it sent; `onSent` is called after each piece. */
 async function server(root: string) {
-  const numWritten = () => {
-    const part = readdirSync(root, { recursive: true, encoding: 'utf8' }).find((name) =>
-      name.endsWith('.incomplete'),
-    )
-    return part === undefined
-      ? 0
-      : (statSync(join(root, part), { throwIfNoEntry: false })?.size ?? BODY.length)
-  }
   const state = { numRequests: 0, bytes: 0, onSent: (_: number) => {} }
-  const send = async (response: ServerResponse, start: number) => {
-    for (let at = start; at < BODY.length && !response.destroyed; at += PIECE) {
-      const piece = BODY.subarray(at, at + PIECE)
-      await new Promise((resolve) => response.write(piece, resolve))
-      while (!response.destroyed && at - numWritten() > AHEAD)
-        await new Promise((resolve) => setImmediate(resolve))
-      state.bytes += piece.length
-      state.onSent(at + piece.length)
-    }
-    response.end()
+  const onSent = (end: number, length: number) => {
+    state.bytes += length
+    state.onSent(end)
   }
   const running = await started(
     createServer((request, response) => {
@@ -52,7 +32,7 @@ async function server(root: string) {
         ...{ etag: '"one"', 'content-length': BODY.length - start },
         ...(start > 0 && { 'content-range': range }),
       })
-      void send(response, start)
+      void sendSlowly(response, BODY, { start, root, onSent })
     }),
   )
   return Object.assign(state, { url: `http://127.0.0.1:${portOf(running)}/data/rows.bin` })
