@@ -113,7 +113,7 @@ function sequencesOf(observation: Float32Array, actions: readonly number[]) {
 /** Plays episodes side by side with the more likely action, and returns how long each lasts. */
 async function play(): Promise<number[]> {
   using rng = Rng.fromSeed(5)
-  const states = Array.from({ length: NUM_EPISODES }, () =>
+  const states: Float32Array[] = Array.from({ length: NUM_EPISODES }, () =>
     Float32Array.from({ length: WIDTH }, () => 0.1 * rng.uniform() - 0.05),
   )
   const returns = new Array<number>(NUM_EPISODES).fill(0)

@@ -5,6 +5,7 @@
 
 pub mod archive;
 pub mod consolidated;
+pub mod dataset;
 pub mod gguf;
 pub mod hdf5;
 pub mod ledger;

@@ -83,6 +83,11 @@ fn hdf5_files_are_refused_or_survive() {
 }
 
 #[test]
+fn files_of_data_sets_are_refused_or_read() {
+    feed("dataset", targets::dataset::run, 2_000);
+}
+
+#[test]
 fn gguf_files_are_refused_or_decode() {
     feed("gguf", targets::gguf::run, 5_000);
 }
