@@ -1,6 +1,6 @@
 /** Rows mapped in threads: each takes the next chunk once it has given the last one back. */
 
-import { aborted } from '../async/index.js'
+import { aborted, onAbort } from '../async/index.js'
 import { type ErrorCode, FulmarError, messageOf } from '../core/index.js'
 import { readConsolidated, type TensorDict, writeConsolidated } from '../tensor/index.js'
 import type { Chunk, RowsPlan } from './preprocess.js'
@@ -40,9 +40,9 @@ export function mapInThreads(url: string, { numWorkers, signal }: RowsPlan): Chu
         onRows(numRows)
       }
     }
-    const onAbort = () => void stop()
-    signal?.addEventListener('abort', onAbort)
+    const stopListening = onAbort(signal, () => void stop())
     try {
+      if (signal?.aborted) throw aborted(signal)
       await Promise.all(threads.map(work))
       return parts
     } catch (error) {
@@ -50,7 +50,7 @@ export function mapInThreads(url: string, { numWorkers, signal }: RowsPlan): Chu
       throw error
     } finally {
       isStopped = true
-      signal?.removeEventListener('abort', onAbort)
+      stopListening()
       await stop()
     }
   }

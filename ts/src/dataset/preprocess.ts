@@ -40,7 +40,7 @@ export interface PreprocessOptions {
   readonly pbar?: boolean | ProgressStream
   /** Measures waits for another process that writes `dest`. @default systemClock */
   readonly clock?: Clock
-  /** Stops the mapping; `dest` is not there then. */
+  /** Stops the mapping, in this thread between two calls of `fn`; `dest` is not there then. */
   readonly signal?: AbortSignal
 }
 

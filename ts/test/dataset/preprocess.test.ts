@@ -13,6 +13,7 @@ import { d4rlOptions, isNative, MINARI_ROOT, minariOptions } from './golden-rows
 
 const CARTPOLE = 'cartpole/random-v0'
 const MODULE = fileURLToPath(new URL('./double-rows.mjs', import.meta.url))
+const FAILURES = fileURLToPath(new URL('./preprocess-failures.mjs', import.meta.url))
 const PROGRAM = fileURLToPath(new URL('./preprocess-process.mjs', import.meta.url))
 
 /** A buffer of 120 rows, and a folder that is not there yet. */
@@ -103,6 +104,23 @@ describe.runIf(isNative)('preprocess', () => {
     await refuse(empty as never, /default export/)
     expect(existsSync(dest)).toBe(false)
     expect(await readdir(join(dest, '..'))).toEqual(['empty.mjs'])
+  })
+
+  it('leaves nothing where a thread fails, ends, or is stopped', async () => {
+    const folder = await temporaryFolder()
+    const args = [FAILURES, CARTPOLE, MINARI_ROOT, folder]
+    const { stdout } = await promisify(execFile)(process.execPath, args)
+    const rows = /^USER_CODE: fn must map rows \d+ to \d+/.source
+    expect(JSON.parse(stdout)).toEqual({
+      throws: expect.stringMatching(new RegExp(`${rows}: it fails with no such row$`)),
+      exits: expect.stringMatching(new RegExp(`${rows}: its thread ends with exit code 3$`)),
+      wrong: expect.stringMatching(new RegExp(`${rows} to a TensorDict of \\d+ rows: got `)),
+      empty: expect.stringMatching(
+        /^USER_CODE: fn must be a module with a function as default export: .*empty\.mjs/,
+      ),
+      endless: expect.stringMatching(/^ABORTED: /),
+    })
+    expect((await readdir(folder)).filter((name) => name.startsWith('mapped'))).toEqual([])
   })
 
   it('stops when the signal fires', async () => {
