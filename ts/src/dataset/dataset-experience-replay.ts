@@ -72,12 +72,23 @@ export abstract class BaseDatasetExperienceReplay extends TensorDictReplayBuffer
    *   `INCOMPATIBLE` if something is at `dest`; `MALFORMED` or `OUT_OF_RANGE` for other options; `IO`; `ABORTED` if the signal fires.
    *
    * @example
-   * ```ts no-run
+   * ```ts native
+   * import { fetchClient, Tensor, TensorDict } from 'fulmar'
    * import { loadDataset } from 'fulmar/dataset'
+   * import { writeHdf5 } from 'fulmar/replay/files'
+   * import assert from 'node:assert/strict'
+   * import { mkdtemp } from 'node:fs/promises'
+   * import { tmpdir } from 'node:os'
+   * import { join } from 'node:path'
    *
-   * const buffer = await loadDataset('d4rl:hopper-medium-v2')
-   * const small = await buffer.preprocess((rows) => rows.select(['observation', 'action']), { dest: 'data/hopper-small' })
-   * console.log(small.length === buffer.length)
+   * const column = Tensor.from([0, 0, 1], { shape: [3, 1] })
+   * const file = TensorDict.from({ observations: column, actions: column, rewards: column, terminals: column })
+   * const client = fetchClient(async () => new Response(Uint8Array.from(writeHdf5(file)))) // in place of D4RL's server
+   * const root = await mkdtemp(join(tmpdir(), 'fulmar-'))
+   * const buffer = await loadDataset('d4rl:hopper-medium-v2', { client, root })
+   *
+   * const small = await buffer.preprocess((rows) => rows.select(['action']), { dest: join(root, 'actions') })
+   * assert.deepEqual([small.length, small.readAllInOrder().keys()], [2, ['action']])
    * ```
    */
   async preprocess(fn: RowsFn | string | URL, options: PreprocessOptions): Promise<TensorDictReplayBuffer> {
