@@ -1,5 +1,12 @@
 /** Tools that a policy may call, parsers of calls, and their execution. */
 
+export type { BrowserLookup } from './browser-proxy.js'
+export {
+  type BrowserAction,
+  type BrowserTool,
+  type BrowserToolsOptions,
+  browserTools,
+} from './browser-tools.js'
 export type { PythonResult } from './interpreter.js'
 export type { InterpreterOptions } from './interpreters.js'
 export { JSONCallParser } from './json-call-parser.js'

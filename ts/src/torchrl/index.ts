@@ -55,6 +55,7 @@ export {
   withSecondThought,
 } from './envs/add-thinking-prompt.js'
 export { AnswerRewardTransform, type AnswerRewardTransformOptions } from './envs/answer-reward-transform.js'
+export { BrowserTransform, type BrowserTransformOptions } from './envs/browser-transform.js'
 export { ChatEnv, type ChatEnvOptions } from './envs/chat-env.js'
 export { type ChatTaskOptions, chatTask, type MessageEnvOfOptions, messageEnvOf } from './envs/chat-task.js'
 export type { ChatTurn, ChatTurnTransform } from './envs/chat-turn.js'
