@@ -106,7 +106,7 @@ export { SimpleToolTransform, type SimpleToolTransformOptions } from './envs/sim
 export { StepCounter, type StepCounterOptions } from './envs/step-counter.js'
 export { TaskChatEnv, type TaskChatEnvOptions, type TaskChatEnvState } from './envs/task-chat-env.js'
 export type { TaskEnvOptions } from './envs/task-env.js'
-export { ToolTransform, type ToolTransformOptions } from './envs/tool-transform.js'
+export { type ToolAnswering, ToolTransform, type ToolTransformOptions } from './envs/tool-transform.js'
 export { type EnvTransform, type EnvView, TransformedEnv } from './envs/transformed-env.js'
 export { type DictTransform, type TurnTransformOptions, turnTransform } from './envs/turn-transform.js'
 export type { GenerateKwargs } from './modules/generate-kwargs.js'

@@ -130,7 +130,7 @@ describe.runIf(isUsable)('browserTools', () => {
     site.close()
   })
 
-  /** A browser that knows the test's site alone; every name leads to it. */
+  /** A browser for which every name leads to the test's site. */
   function browserOf(options: Partial<BrowserToolsOptions> = {}) {
     const rules = {
       allowedHosts: ['site.test'],
