@@ -12,8 +12,61 @@
 import { randomBytes, timingSafeEqual } from 'node:crypto'
 import { lookup as systemLookup } from 'node:dns/promises'
 import { createServer, type IncomingMessage, request, type Server, type ServerResponse } from 'node:http'
-import { connect, isIP, type Socket } from 'node:net'
-import { hostName, isAllowedHost, isPrivateAddress } from './browser-hosts.js'
+import { BlockList, connect, isIP, type Socket } from 'node:net'
+import { hostName, isAllowedHost } from './browser-hosts.js'
+
+/** Addresses of no public host, as RFC 6890 and its successors list them. */
+const PRIVATE = new BlockList()
+for (const [net, bits] of [
+  ...[
+    ['0.0.0.0', 8],
+    ['10.0.0.0', 8],
+    ['100.64.0.0', 10],
+    ['127.0.0.0', 8],
+    ['169.254.0.0', 16],
+  ],
+  ...[
+    ['172.16.0.0', 12],
+    ['192.0.0.0', 24],
+    ['192.0.2.0', 24],
+    ['192.88.99.0', 24],
+    ['192.168.0.0', 16],
+  ],
+  ...[
+    ['198.18.0.0', 15],
+    ['198.51.100.0', 24],
+    ['203.0.113.0', 24],
+    ['224.0.0.0', 4],
+    ['240.0.0.0', 4],
+  ],
+] as const)
+  PRIVATE.addSubnet(net, bits, 'ipv4')
+for (const [net, bits] of [
+  ...[
+    ['::', 96],
+    ['64:ff9b::', 96],
+    ['64:ff9b:1::', 48],
+    ['100::', 64],
+    ['2001::', 23],
+    ['2001:db8::', 32],
+  ],
+  ...[
+    ['2002::', 16],
+    ['3fff::', 20],
+    ['5f00::', 16],
+    ['fc00::', 7],
+    ['fe80::', 10],
+    ['fec0::', 10],
+    ['ff00::', 8],
+  ],
+] as const)
+  PRIVATE.addSubnet(net, bits, 'ipv6')
+
+/** Returns true for an address that is not of the public internet, also where IPv6 holds one of IPv4. */
+export function isPrivateAddress(address: string): boolean {
+  const version = isIP(address)
+  return version === 0 || PRIVATE.check(address, version === 4 ? 'ipv4' : 'ipv6')
+}
 
 /** Looks the addresses of a name up. */
 export type BrowserLookup = (host: string) => Promise<readonly string[]>

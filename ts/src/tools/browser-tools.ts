@@ -2,8 +2,8 @@
 
 import { checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
 import type { Json } from '../tensor/index.js'
-import { type BrowserSession, Browsers, checkAddress } from './browser.js'
-import { checkedHosts } from './browser-hosts.js'
+import type { BrowserSession, Browsers } from './browser.js'
+import { checkAddress, checkedHosts } from './browser-hosts.js'
 import type { BrowserLookup } from './browser-proxy.js'
 import { tool } from './tool.js'
 import { ToolContent } from './tool-content.js'
@@ -107,9 +107,13 @@ export function browserTools(options: BrowserToolsOptions = {}): readonly [Brows
     throw new FulmarError('UNKNOWN_NAME', `options.images must be text or part: got ${describeValue(images)}`)
   const allowedHosts = checkedHosts(options.allowedHosts)
   const { allowsPrivate = false, executablePath, lookup } = options
-  const browsers = new Browsers({
-    ...{ allowedHosts, allowsPrivate, executablePath, lookup, timeoutMs, maxBrowsers, maxContexts },
-  })
+  const rules = { allowedHosts, allowsPrivate, executablePath, lookup, timeoutMs, maxBrowsers, maxContexts }
+  let browsers: Promise<Browsers> | undefined
+  // Processes and servers are of Node alone.
+  const started = () => {
+    browsers ??= import('./browser.js').then((room) => new room.Browsers(rules))
+    return browsers
+  }
   const made = tool({
     name: 'browser',
     description: DESCRIPTION,
@@ -117,8 +121,9 @@ export function browserTools(options: BrowserToolsOptions = {}): readonly [Brows
     perConversation: true,
     async run(args, { signal, conversation }) {
       if (args.action === 'navigate') checkAddress(args.url ?? '', allowedHosts)
-      const session = await browsers.session(conversation)
-      const drop = () => void (conversation && browsers.end(conversation))
+      const pool = await started()
+      const session = await pool.session(conversation)
+      const drop = () => void (conversation && pool.end(conversation))
       signal.addEventListener('abort', drop, { once: true })
       try {
         return await acted(session, args, { allowedHosts, maxChars, images })
@@ -127,7 +132,7 @@ export function browserTools(options: BrowserToolsOptions = {}): readonly [Brows
       }
     },
   })
-  return [Object.freeze({ ...made, [Symbol.asyncDispose]: () => browsers.close() })]
+  return [Object.freeze({ ...made, [Symbol.asyncDispose]: async () => await (await started()).close() })]
 }
 
 interface Showing {

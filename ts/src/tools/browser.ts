@@ -3,7 +3,6 @@
 import type { Browser, BrowserContext, Page } from 'playwright-core'
 import { onAbort } from '../async/index.js'
 import { FulmarError } from '../core/index.js'
-import { isAllowedHost } from './browser-hosts.js'
 import { BrowserProxy, type ProxyRules } from './browser-proxy.js'
 
 /** Options of browsers. */
@@ -30,6 +29,9 @@ const FLAGS = [
 
 /** Paths of Chromium where none is given. */
 const SYSTEM = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome']
+
+/** In a constant, so that bundlers do not look for a package that is optional. */
+const PACKAGE: string = 'playwright-core'
 
 /** A process, and how many contexts are in it. */
 interface Running {
@@ -179,20 +181,9 @@ export class Browsers {
   }
 }
 
-/** @throws {FulmarError} `FORBIDDEN` for an address that a page must not show. */
-export function checkAddress(address: string, allowedHosts: readonly string[] | undefined): void {
-  if (address === 'about:blank') return
-  const url = URL.canParse(address) ? new URL(address) : undefined
-  const isHttp = url?.protocol === 'http:' || url?.protocol === 'https:'
-  if (url && isHttp && isAllowedHost(url.hostname, allowedHosts)) return
-  const rule =
-    allowedHosts === undefined ? 'of http or https' : `of http or https, at ${allowedHosts.join(', ')}`
-  throw new FulmarError('FORBIDDEN', `url must be ${rule}: got ${JSON.stringify(address.slice(0, 200))}`)
-}
-
 async function importPlaywright(): Promise<typeof import('playwright-core')> {
   try {
-    return await import('playwright-core')
+    return (await import(/* @vite-ignore */ PACKAGE)) as typeof import('playwright-core')
   } catch (cause) {
     const detail = 'playwright-core must be installed: it could not be imported (npm install playwright-core)'
     throw new FulmarError('UNAVAILABLE', detail, { cause })

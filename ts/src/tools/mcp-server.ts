@@ -91,6 +91,9 @@ const NO_TIMEOUT = { timeout: 2_147_483_647 }
 
 type Package = typeof import('@modelcontextprotocol/client')
 
+/** In a constant, so that bundlers do not look for a package that is optional. */
+const PACKAGE: string = '@modelcontextprotocol/client'
+
 /** A server with its client: started at the first call, and again after an end. */
 export class McpConnection {
   readonly #options: McpConnectionOptions
@@ -291,7 +294,7 @@ export class McpConnection {
 
 async function importClient(): Promise<Package> {
   try {
-    return await import('@modelcontextprotocol/client')
+    return (await import(/* @vite-ignore */ PACKAGE)) as Package
   } catch (cause) {
     const detail =
       '@modelcontextprotocol/client must be installed: it could not be imported (npm install @modelcontextprotocol/client)'
