@@ -84,7 +84,7 @@ fn hdf5_files_are_refused_or_survive() {
 
 #[test]
 fn files_of_data_sets_are_refused_or_read() {
-    feed("dataset", targets::dataset::run, 2_000);
+    feed("dataset", targets::dataset::run, 5_000);
 }
 
 #[test]
