@@ -13,7 +13,6 @@ export const chatDialect: Dialect<ChatRequest> = {
   events: (context) => {
     const chunks = new ChatChunks(frameOf(context), context.request, context.textOf)
     return {
-      begin: () => [],
       part: (part) => chunks.part(part).map((chunk) => eventOf(chunk)),
       end: (answers, { prompt }) => [
         ...chunks.end(answers, prompt.ids.length).map((chunk) => eventOf(chunk)),

@@ -23,7 +23,7 @@ const TOOLS_MAX = 1_024
 const ANSWERS_MAX = 128
 
 /** Maximum number of alternatives of a token. */
-const TOP_LOG_PROBS_MAX = 20
+export const TOP_LOG_PROBS_MAX = 20
 
 /** Maximum number of stop texts, as OpenAI has it. */
 const STOPS_MAX = 4
@@ -91,7 +91,7 @@ export function readChatRequest(body: Json, isMade: MadeIds): ChatRequest {
 }
 
 /** Reads the format of an answer, which can only be text. */
-function readFormat(param: string, format: unknown): void {
+export function readFormat(param: string, format: unknown): void {
   const { type } = objectOf(param, format)
   if (type !== 'text')
     throw unsupported(
@@ -101,7 +101,10 @@ function readFormat(param: string, format: unknown): void {
 }
 
 /** Reads the fields of sampling. `names` are those of the maximum number of tokens, the first of which counts. */
-function readSampling(body: Json, names: readonly string[]): Pick<AgentRequest, 'sampling' | 'penalties'> {
+export function readSampling(
+  body: Json,
+  names: readonly string[],
+): Pick<AgentRequest, 'sampling' | 'penalties'> {
   const count = { min: 1, max: Number.MAX_SAFE_INTEGER, isInteger: true }
   const penalty = { min: -2, max: 2 }
   const read = (name: string, range: { min: number; max: number; isInteger?: boolean }) =>
@@ -136,7 +139,10 @@ function given<T extends object>(values: { readonly [K in keyof T]: T[K] | undef
 }
 
 /** Reads tools: a list of functions. */
-function readTools(value: unknown, functionOf: (place: string, tool: Json) => Json): readonly ToolSpec[] {
+export function readTools(
+  value: unknown,
+  functionOf: (place: string, tool: Json) => Json,
+): readonly ToolSpec[] {
   if (value === undefined || value === null) return []
   return listOf('tools', value, TOOLS_MAX).map((item, index) => {
     const tool = objectOf(`tools[${index}]`, item)
@@ -155,7 +161,7 @@ function functionOf(place: string, tool: Json): Json {
 }
 
 /** Returns false if the answer must not have calls. */
-function readToolChoice(choice: unknown): boolean {
+export function readToolChoice(choice: unknown): boolean {
   if (choice === undefined || choice === null || choice === 'auto') return true
   if (choice === 'none') return false
   throw unsupported(

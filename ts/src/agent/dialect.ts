@@ -21,8 +21,6 @@ export interface AnswerContext<Request extends AgentRequest> {
 
 /** Server-sent events of one answer. */
 export interface EventWriter {
-  /** Events before the first token. */
-  begin(): readonly string[]
   /** Events of new text. */
   part(part: AnswerPart): readonly string[]
   /** Last events. */

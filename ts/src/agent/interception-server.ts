@@ -25,6 +25,7 @@ import type { Dialect } from './dialect.js'
 import { generateFailure, invalid, ProviderError } from './provider-error.js'
 import { type ClientAnswer, RequestAnswer } from './request-answer.js'
 import { jsonOf, readBody } from './request-body.js'
+import { responsesDialect } from './responses-dialect.js'
 import type { TokenText } from './token-text.js'
 
 /** Options of {@link InterceptionServer.listen}. */
@@ -75,7 +76,7 @@ type Settings = Required<Omit<InterceptionServerOptions, 'host' | 'port'>>
 
 /** Dialects by their path. */
 const DIALECTS: ReadonlyMap<string, Dialect> = new Map(
-  [chatDialect as Dialect].map((dialect) => [`/v1${dialect.path}`, dialect]),
+  [chatDialect as Dialect, responsesDialect as Dialect].map((dialect) => [`/v1${dialect.path}`, dialect]),
 )
 
 /** Maximum number of bytes of the headers of a request. */
@@ -290,17 +291,17 @@ export class InterceptionServer {
     }
     const events = dialect.events(context)
     const exchange = turns.begin(request, identity, (part) => {
-      answer.events(events.begin(), events.part(part))
+      answer.events(events.part(part))
     })
     answer.watch(exchange)
     try {
       const answers = await exchange.answers
-      answer.events(events.begin(), events.end(answers, exchange))
+      answer.events(events.end(answers, exchange))
       answer.endEvents()
     } catch (error) {
       const failure = generateFailure(error)
       if (!answer.hasBegun) throw failure
-      answer.events([], events.fail(failure))
+      answer.events(events.fail(failure))
       answer.endEvents()
     }
   }

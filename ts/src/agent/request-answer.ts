@@ -52,8 +52,8 @@ export class RequestAnswer {
     this.#json(error.status, error.toJSON(), { 'x-should-retry': String(error.canRetry) })
   }
 
-  /** Writes events: `begin` before the first of all. */
-  events(begin: readonly string[], next: readonly string[]): void {
+  /** Writes events. */
+  events(next: readonly string[]): void {
     if (next.length === 0 || this.#response.destroyed) return
     if (!this.#hasBegun) {
       this.#hasBegun = true
@@ -61,7 +61,6 @@ export class RequestAnswer {
         'content-type': 'text/event-stream; charset=utf-8',
         'cache-control': 'no-cache',
       })
-      next = [...begin, ...next]
     }
     this.#response.write(next.join(''))
   }
