@@ -114,7 +114,7 @@ export class AgentTurns {
   begin(request: AgentRequest, identity: RequestIdentity, onPart?: (part: AnswerPart) => void): Exchange {
     if (this.#closing.signal.aborted) throw overLimit('the rollout has ended: it takes no more requests')
     const known = this.#exchanges.get(identity.hash)
-    if (known && (identity.isRetry || known.wasDropped)) return known
+    if (known && !known.isStopped && (identity.isRetry || known.wasDropped)) return known
     const { numAnswers } = request
     this.#checkLimits(numAnswers)
     const prompt = this.#place(request)

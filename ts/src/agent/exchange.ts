@@ -47,6 +47,11 @@ export class Exchange {
     return this.#state === 'dropped'
   }
 
+  /** True if no other connection may wait for the answers: its stream was left, and has no end. */
+  get isStopped(): boolean {
+    return this.#stop.signal.aborted
+  }
+
   /** One more connection waits for the answers. */
   watched(): void {
     this.#numWaiting += 1

@@ -147,6 +147,30 @@ describe('a request that is sent again', () => {
 })
 
 describe('a stream that its client leaves', () => {
+  it('is not joined by the next request, which the policy answers anew', async () => {
+    const [reached, left, held] = [gate(), gate(), gate()]
+    const isFirst = (request: { requestId: string }) => request.requestId.endsWith('turn=0')
+    const policy = streaming('a long answer', async (numTokens, request) => {
+      if (!isFirst(request) || numTokens < 3) return
+      request.signal?.addEventListener('abort', left.open)
+      reached.open()
+      await held.passed
+    })
+    await using endpoint = await opened(policy)
+    const { baseURL, apiKey } = endpoint.rollout
+    const stop = new AbortController()
+    const body = JSON.stringify({ model: 'test', messages: HI, stream: true })
+    const headers = { authorization: `Bearer ${apiKey}` }
+    const first = fetch(`${baseURL}/chat/completions`, { method: 'POST', headers, body, signal: stop.signal })
+    first.catch(() => {})
+    await reached.passed
+    stop.abort()
+    await left.passed
+    const again = await fetch(`${baseURL}/chat/completions`, { method: 'POST', headers, body })
+    held.open()
+    expect([again.status, (await again.text()).includes('[DONE]')]).toEqual([200, true])
+  })
+
   it('stops the policy and keeps its tokens, untrained', async () => {
     const stop = new AbortController()
     const seen = gate()
