@@ -126,13 +126,10 @@ fn put_texts(data: &mut hdf5_pure::DatasetBuilder, values: &Value) -> Result<()>
 }
 
 fn text_of(value: &Value) -> Result<&str> {
-    match value {
-        Value::String(text) if !text.contains('\0') => Ok(text),
-        other => {
-            let detail = format!("a value must be a text without a NUL character: got {other}");
-            Err(Error::new(ErrorKind::Incompatible, detail))
-        }
-    }
+    value.as_str().filter(|text| !text.contains('\0')).ok_or_else(|| {
+        let detail = format!("a value must be a text without a NUL character: got {value}");
+        Error::new(ErrorKind::Incompatible, detail)
+    })
 }
 
 fn check_key(key: &str) -> Result<()> {
