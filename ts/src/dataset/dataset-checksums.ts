@@ -1,4 +1,4 @@
-/** SHA-256 of the files of a folder of rows, in a file beside them. */
+/** SHA-256 of the files of a folder of rows, in a file of that folder. */
 
 import { readdir, writeFile } from 'node:fs/promises'
 import { join, relative, sep } from 'node:path'
