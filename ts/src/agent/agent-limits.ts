@@ -78,7 +78,7 @@ const KEYS: readonly (keyof OpenOptions)[] = [
 const MAX_TOKENS_DEFAULT = 4096
 
 /** @throws {FulmarError} `UNKNOWN_NAME` or `MALFORMED` for an option; `OUT_OF_RANGE` for a number. */
-export function checkOpenOptions(options: OpenOptions, name: string): RolloutSettings {
+export function checkOpenOptions(options: OpenOptions): Omit<RolloutSettings, 'name'> {
   checkKnownKeys('options', options, KEYS, ['policy', 'renderer'])
   const { maxTokens = MAX_TOKENS_DEFAULT, maxTurns = AGENT_TURNS_MAX, seedOf = (draw) => draw } = options
   const { maxRolloutTokens = Number.POSITIVE_INFINITY, maxTotalTokens = Number.POSITIVE_INFINITY } = options
@@ -94,7 +94,7 @@ export function checkOpenOptions(options: OpenOptions, name: string): RolloutSet
     if (!(value >= 1)) throw new FulmarError('OUT_OF_RANGE', `${key} must be >= 1: got ${value}`)
   }
   return {
-    ...{ name, ...options, maxTokens, seedOf, maxRolloutTokens, maxTotalTokens, generateTimeoutMs, clock },
+    ...{ ...options, maxTokens, seedOf, maxRolloutTokens, maxTotalTokens, generateTimeoutMs, clock },
     maxTurns: Math.min(maxTurns, AGENT_TURNS_MAX),
   }
 }

@@ -177,8 +177,9 @@ export class InterceptionServer {
    * @throws {FulmarError} `CLOSED` if the server is closed; `UNKNOWN_NAME`, `MALFORMED` or `OUT_OF_RANGE` for an option.
    */
   open(options: OpenOptions): AgentRollout {
+    const checked = checkOpenOptions(options)
     if (this.#isClosed) throw new FulmarError('CLOSED', 'server must be open to open a rollout: it is closed')
-    const settings = checkOpenOptions(options, `rollout=${this.#numOpened}`)
+    const settings = { name: `rollout=${this.#numOpened}`, ...checked }
     this.#numOpened += 1
     return this.#rollouts.issue((key) => {
       const end = () => this.#rollouts.revoke(key)
