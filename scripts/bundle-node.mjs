@@ -12,6 +12,10 @@ const STARTED = ['policy/policy-worker', 'policy/onnx-process', 'dataset/preproc
 /** IFEval, whose tables are 0.6 MB, apart from the other rewards and tasks. */
 const APART = /[\\/](reward[\\/]ifeval[\\/]|task[\\/]ifeval\.js$)/
 
+/** Tools that run programs or speak to them, apart from the others: `import 'fulmar'` needs none of these. */
+const PROGRAMS =
+  /[\\/]tools[\\/](browser|bubblewrap|interpreter|mcp|pyodide|python-tool|sandbox|seccomp)[^\\/]*\.js$/
+
 /**
  * Writes `dist/node/` below `folder` from its `dist/`, and returns the `exports` of its manifest with a condition `node` for each
  * entry of JavaScript.
@@ -54,6 +58,7 @@ export async function bundleForNode(folder, { exports }) {
     // An entry leads to several rooms; a started file runs at once.
     if (file === undefined || room === 'entry' || STARTED.some((path) => id === join(dist, `${path}.js`)))
       return null
+    if (PROGRAMS.test(id)) return 'programs'
     return APART.test(id) ? 'ifeval' : room
   }
   await bundle.write({
