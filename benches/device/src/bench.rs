@@ -96,7 +96,7 @@ const fn product(
 /// Measures every bench; returns whether all of them ran.
 ///
 /// # Errors
-/// Those of the card, if not even a copy can be measured; `Io` if a record cannot be written.
+/// Errors of the GPU's driver, if not even a copy can be measured; `Io` if a record cannot be written.
 pub fn measure(card: &Card, options: &Options) -> Result<bool> {
     let copy = copy_bandwidth(card)?;
     write(&format!("copy: {copy:.1} GB/s, read and written"));
@@ -119,7 +119,7 @@ pub fn measure(card: &Card, options: &Options) -> Result<bool> {
 /// Launches every bench once.
 ///
 /// # Errors
-/// Those of the card.
+/// Errors of the GPU's driver.
 pub fn once(card: &Card, options: &Options) -> Result<bool> {
     for bench in BENCHES.iter().filter(|bench| options.has(bench.file) && is_possible(card, bench)) {
         let mut work = (bench.make)(card)?;

@@ -84,7 +84,7 @@ impl Card {
     /// Allocates `len` elements of which every byte is 0xff: NaN for floats.
     ///
     /// # Errors
-    /// Those of [`Card::upload`].
+    /// The errors of [`Card::upload`].
     pub fn poisoned<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
         let bytes = (len * size_of::<T>()).max(1);
         // SAFETY: the stream is this card's; the memory is written before it is read.
@@ -100,7 +100,7 @@ impl Card {
     /// Allocates `len` elements and fills them with copies of `pattern`, one after the other.
     ///
     /// # Errors
-    /// Those of [`Card::upload`].
+    /// The errors of [`Card::upload`].
     pub fn repeated<T: Pod>(&self, pattern: &[T], len: usize) -> Result<Buffer<T>> {
         let (from, to) = (self.upload(pattern)?, self.poisoned::<T>(len)?);
         for first in (0..len).step_by(pattern.len()) {
@@ -126,7 +126,7 @@ impl Card {
     /// Queues `work` once, then `times` times with a time for each, in milliseconds of the card.
     ///
     /// # Errors
-    /// Those of `work`; `Unavailable` with the driver's answer.
+    /// Errors of `work`; `Unavailable` with the driver's answer.
     pub fn timed(&self, times: usize, work: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f32>> {
         let event =
             || result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(failed("cuEventCreate"));

@@ -21,7 +21,7 @@ const LOG_LINES_MAX: usize = 40;
 /// Writes `report.json`, whole or not at all, and returns the table.
 ///
 /// # Errors
-/// Those of files.
+/// `Io` if a file cannot be read or written.
 pub fn report(folder: &Path) -> Result<String> {
     let report = json!({
         "parts": parts(folder)?,
@@ -47,7 +47,7 @@ pub fn report(folder: &Path) -> Result<String> {
 /// Returns a pattern of the kernels of the slowest benches, or of every kernel if nothing was measured.
 ///
 /// # Errors
-/// Those of files.
+/// `Io` if a file cannot be read or written.
 pub fn slowest(folder: &Path) -> Result<String> {
     let mut benches = records(folder, "benches")?;
     benches.retain(|bench| bench["kernel"].is_string());

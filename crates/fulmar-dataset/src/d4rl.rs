@@ -52,7 +52,7 @@ impl D4rl {
     /// `metadata.tdz`, which TorchRL does not read.
     ///
     /// # Errors
-    /// Those of [`memmap::save`].
+    /// The errors of [`memmap::save`].
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
         memmap::save(&folder, &self.steps)?;
         memmap::save_archive(folder.as_ref().join(D4RL_METADATA), &self.metadata)

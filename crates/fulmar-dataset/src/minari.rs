@@ -50,7 +50,7 @@ impl Minari {
     /// Returns the same with episodes side by side, see [`split_trajectories`].
     ///
     /// # Errors
-    /// Those of [`split_trajectories`].
+    /// The errors of [`split_trajectories`].
     pub fn split(self) -> Result<Self> {
         Ok(Self { steps: split_trajectories(&self.steps)?, ..self })
     }
@@ -58,7 +58,7 @@ impl Minari {
     /// Writes the steps as a folder that TorchRL opens as its own, see [`memmap::save`], and the metadata into it.
     ///
     /// # Errors
-    /// Those of [`memmap::save`].
+    /// The errors of [`memmap::save`].
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
         memmap::save(&folder, &self.steps)?;
         let text = self.metadata.to_json().to_string();

@@ -69,7 +69,7 @@ pub fn write_minari(steps: &TensorDict) -> Result<Vec<u8>> {
 /// Returns the number of episodes that [`write_minari`] finds.
 ///
 /// # Errors
-/// Those of [`write_minari`] about episodes and flags.
+/// The errors of [`write_minari`] about episodes and flags.
 pub fn count_episodes(steps: &TensorDict) -> Result<usize> {
     Ok(episodes_of(steps, &Ends::of(steps)?)?.len())
 }

@@ -48,7 +48,7 @@ pub type Hdf5Attributes = BTreeMap<String, Vec<(&'static str, i64)>>;
 /// with attributes of the groups of the root.
 ///
 /// # Errors
-/// Those of [`write_hdf5`]; `Incompatible`, with the key, for a text with a NUL character, which h5py ends it at.
+/// The errors of [`write_hdf5`]; `Incompatible`, with the key, for a text with a NUL character, at which h5py ends a text.
 ///
 /// # Examples
 /// ```

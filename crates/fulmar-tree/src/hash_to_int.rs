@@ -35,7 +35,7 @@ impl HashToInt {
     /// Makes one that gives `hashes` their positions, as [`HashToInt::hashes`] returned them.
     ///
     /// # Errors
-    /// Those of [`HashToInt::new`]; `LimitExceeded` if they are too many; `Corrupt` if one comes twice.
+    /// The errors of [`HashToInt::new`]; `LimitExceeded` if they are too many; `Corrupt` if one comes twice.
     pub fn from_hashes(hashes: &[i64], max_size: usize) -> Result<Self> {
         let mut made = Self::new(max_size)?;
         made.extend(hashes)?;

@@ -102,7 +102,7 @@ impl QueryModule {
     /// known ones.
     ///
     /// # Errors
-    /// Those of [`QueryModule::hash`] and [`HashToInt::extend`].
+    /// The errors of [`QueryModule::hash`] and [`HashToInt::extend`].
     pub fn forward(&mut self, dict: &TensorDict, extend: bool) -> Result<TensorDict> {
         let hashes = self.hash(dict)?;
         let ids = if extend { self.ids.extend(&hashes)? } else { self.ids.lookup(&hashes) };

@@ -138,7 +138,7 @@ impl Search {
     /// with its root alone. The second result has, for each tree, the earlier node that each of its nodes was.
     ///
     /// # Errors
-    /// Those of [`Search::new`]; `ShapeMismatch` if trees or actions of both searches differ in number; `OutOfRange` if there is no such
+    /// The errors of [`Search::new`]; `ShapeMismatch` if trees or actions of both searches differ in number; `OutOfRange` if there is no such
     /// action; `Incompatible` if one policy keeps numbers that the other does not.
     pub fn reuse(
         root: &SearchRoot<'_>,

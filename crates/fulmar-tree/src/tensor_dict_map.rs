@@ -110,7 +110,7 @@ impl TensorDictMap {
     /// Returns the hash of each key.
     ///
     /// # Errors
-    /// Those of [`QueryModule::hash`].
+    /// The errors of [`QueryModule::hash`].
     pub fn hash(&self, keys: &TensorDict) -> Result<Vec<i64>> {
         self.query.hash(keys)
     }
@@ -129,7 +129,7 @@ impl TensorDictMap {
     /// Does what [`TensorDictMap::insert`] does with hashes that the caller has.
     ///
     /// # Errors
-    /// Those of [`TensorDictMap::insert`].
+    /// The errors of [`TensorDictMap::insert`].
     pub fn insert_hashed(
         &mut self,
         keys: &TensorDict,
@@ -160,7 +160,7 @@ impl TensorDictMap {
     /// after another.
     ///
     /// # Errors
-    /// Those of [`TensorDictMap::insert`] and of `merge`; what was merged before stays.
+    /// The errors of [`TensorDictMap::insert`] and of `merge`; what was merged before stays.
     pub fn insert_with(
         &mut self,
         keys: &TensorDict,
@@ -199,7 +199,7 @@ impl TensorDictMap {
     /// Does what [`TensorDictMap::get`] does with hashes that the caller has.
     ///
     /// # Errors
-    /// Those of [`TensorDictMap::get`].
+    /// The errors of [`TensorDictMap::get`].
     pub fn values_of_hashed(&self, keys: &TensorDict, hashes: &[i64]) -> Result<TensorDict> {
         let found = self.find_all(keys, hashes)?;
         if let Some(at) = found.iter().position(Option::is_none) {
@@ -213,7 +213,7 @@ impl TensorDictMap {
     /// Returns whether each key is in the map: `bool`, of the batch's shape.
     ///
     /// # Errors
-    /// Those of [`TensorDictMap::insert`] for a wrong key.
+    /// The errors of [`TensorDictMap::insert`] for a wrong key.
     pub fn contains(&self, keys: &TensorDict) -> Result<Tensor> {
         self.contains_hashed(keys, &self.hash(keys)?)
     }
@@ -221,7 +221,7 @@ impl TensorDictMap {
     /// Does what [`TensorDictMap::contains`] does with hashes that the caller has.
     ///
     /// # Errors
-    /// Those of [`TensorDictMap::contains`].
+    /// The errors of [`TensorDictMap::contains`].
     pub fn contains_hashed(&self, keys: &TensorDict, hashes: &[i64]) -> Result<Tensor> {
         let found = self.find_all(keys, hashes)?.iter().map(Option::is_some).collect();
         Tensor::from_vec(keys.batch_size(), found)
@@ -230,7 +230,7 @@ impl TensorDictMap {
     /// Returns the row of each key, row-major; `None` where it is not in the map.
     ///
     /// # Errors
-    /// Those of [`TensorDictMap::contains`].
+    /// The errors of [`TensorDictMap::contains`].
     pub fn find_all(&self, keys: &TensorDict, hashes: &[i64]) -> Result<Vec<Option<usize>>> {
         let rows = self.table.rows_of(keys, hashes)?;
         Ok((0..rows.count()).map(|at| self.table.find(&rows, at)).collect())
@@ -239,7 +239,7 @@ impl TensorDictMap {
     /// Returns, for each key of a batch, how many equal ones come before it in the batch.
     ///
     /// # Errors
-    /// Those of [`TensorDictMap::contains`].
+    /// The errors of [`TensorDictMap::contains`].
     pub fn repeats(&self, keys: &TensorDict, hashes: &[i64]) -> Result<Vec<u32>> {
         Ok(self.table.repeats(&self.table.rows_of(keys, hashes)?))
     }

@@ -79,7 +79,7 @@ describe('a program', () => {
     expect(rollout?.ledger.numTurns).toBe(1)
   })
 
-  it('has a folder for its files, which the score reads and nobody later', async () => {
+  it('has a folder for its files, which is there until the score has read it', async () => {
     const code = `await (await import('node:fs/promises')).writeFile(FULMAR_FOLDER + '/answer.txt', answer)`
     let folder = ''
     const rollout = await only({

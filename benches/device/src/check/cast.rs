@@ -32,7 +32,7 @@ const SPECIAL: [u32; 16] = [
 /// Compares the three casts at every length.
 ///
 /// # Errors
-/// Those of the card.
+/// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for len in LENGTHS {
         let mut numbers = random("cast", len, 1e3);

@@ -38,7 +38,7 @@ struct Plan {
 /// Compares both passes at every shape.
 ///
 /// # Errors
-/// Those of the card.
+/// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for (vocab, width, count) in SHAPES {
         let mut rng = Rng::new(22).stream("ids").fork((vocab * width) as u64);

@@ -63,7 +63,7 @@ struct Found {
 /// Compares both passes at every shape, with and without biases and norms.
 ///
 /// # Errors
-/// Those of the card.
+/// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for sizes in SHAPES {
         for (has_bias, has_norm) in [(false, false), (true, false), (false, true), (true, true)] {

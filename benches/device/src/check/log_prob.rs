@@ -45,7 +45,7 @@ const ODD: [(&str, f32); 4] =
 /// Compares the kernels at every shape.
 ///
 /// # Errors
-/// Those of the card.
+/// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for (rows, vocab, scale) in SHAPES {
         let odd_kinds = if vocab > 5_000 { 2 } else { ODD.len() };

@@ -46,7 +46,7 @@ const SHAPES: [(usize, usize, usize); 18] = [
 /// Compares the kernels at every shape.
 ///
 /// # Errors
-/// Those of the card.
+/// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for sizes @ (rows, outs, inner) in SHAPES {
         let (x, w) = (halves("x", rows * inner, 1.0), halves("w", outs * inner, 1.0));

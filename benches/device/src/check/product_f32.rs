@@ -35,7 +35,7 @@ const SHAPES: [(usize, usize, usize); 16] = [
 /// Compares products at every shape, with and without adding to the result.
 ///
 /// # Errors
-/// Those of the card.
+/// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for (rows, outs, inner) in SHAPES {
         for adds in [false, true] {

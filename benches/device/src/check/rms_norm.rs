@@ -50,7 +50,7 @@ struct Case {
 /// Compares every kernel at every shape.
 ///
 /// # Errors
-/// Those of the card.
+/// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for (rows, width) in SHAPES {
         for (kind, odd) in [("finite", 1.0), ("NaN", f32::NAN), ("inf", f32::INFINITY), ("-0", -0.0)] {

@@ -29,7 +29,7 @@ const SHAPES: [(usize, usize, usize); 12] = [
 /// Compares every kernel with a loop over rows.
 ///
 /// # Errors
-/// Those of the card.
+/// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for shape in SHAPES {
         for size in [1, 2, 4, 8] {

@@ -16,7 +16,7 @@ const SPECIAL: [f32; 10] =
 /// Compares both passes at every length.
 ///
 /// # Errors
-/// Those of the card.
+/// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for len in LENGTHS {
         for spread in [4.0, 100.0] {

@@ -168,7 +168,7 @@ impl<'a> Hdf5Group<'a> {
     /// Reads all data sets, and those of all groups below, as a dictionary without batch dimensions.
     ///
     /// # Errors
-    /// Those of [`Hdf5Group::read`] and [`Hdf5Group::group`].
+    /// The errors of [`Hdf5Group::read`] and [`Hdf5Group::group`].
     pub fn to_dict(&self) -> Result<TensorDict> {
         let mut dict = TensorDict::new(&[])?;
         for name in &self.data_sets {

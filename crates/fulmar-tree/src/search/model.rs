@@ -14,7 +14,7 @@ pub trait SearchModel: Sync {
     /// returns the new state.
     ///
     /// # Errors
-    /// Those of the model; the search ends with them.
+    /// Errors of the model, which end the search.
     fn step(&self, state: &Self::State, action: usize, logits: &mut [f32]) -> Result<(Outcome, Self::State)>;
 }
 
