@@ -33,6 +33,8 @@ const BENCHES = [
   'collector',
   'chat-task',
   'python',
+  'dataset',
+  'tree',
   'vllm',
   'agent',
   'node-boundary',

@@ -11,6 +11,7 @@
 //! metadata/*               metadata
 //! ```
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use fulmar_core::{Error, ErrorKind, Result};
@@ -18,7 +19,7 @@ use fulmar_ted::{Hdf5File, Hdf5Group};
 use fulmar_tensor::{Entry, Index, Tensor, TensorDict, memmap};
 use serde::{Deserialize, Serialize};
 
-use crate::rows::{either, flags, named, one_number, slice, unfit};
+use crate::rows::{either, flags, named, on_all_threads, one_number, slice, unfit};
 use crate::split::split_trajectories;
 
 /// Options of [`read_d4rl`].
@@ -115,6 +116,8 @@ fn has(names: &[String], name: &str) -> bool {
 struct Columns<'a> {
     root: &'a Hdf5Group<'a>,
     num_rows: usize,
+    /// The data sets of the root that have so many rows.
+    columns: BTreeMap<&'a str, Entry>,
 }
 
 impl<'a> Columns<'a> {
@@ -128,7 +131,14 @@ impl<'a> Columns<'a> {
                 format!("must have at least 2 rows, of which one transition remains: got {num_rows}");
             return Err(named(Error::new(ErrorKind::Empty, detail), "observations"));
         }
-        Ok(Self { root, num_rows })
+        let mut names = Vec::new();
+        for name in root.data_sets() {
+            if root.shape(name)?.first() == Some(&num_rows) {
+                names.push(name.as_str());
+            }
+        }
+        let columns = names.iter().copied().zip(on_all_threads(&names, |name| root.read(name))?).collect();
+        Ok(Self { root, num_rows, columns })
     }
 
     fn steps(&self, options: D4rlOptions) -> Result<TensorDict> {
@@ -141,15 +151,15 @@ impl<'a> Columns<'a> {
             _ => terminated.clone(),
         };
         let mut steps = TensorDict::new(&[last])?;
-        let observation = self.numbers(self.root, "observations")?;
+        let observation = self.numbers("observations")?;
         let next_observation = match has(self.root.data_sets(), "next_observations") {
-            true => self.numbers(self.root, "next_observations")?.slice(0, 0..last)?,
+            true => self.numbers("next_observations")?.slice(0, 0..last)?,
             false => observation.slice(0, 1..self.num_rows)?,
         };
         let done_rows = done.slice(0, 0..last)?;
         steps.set(["next", "observation"], zeroed_where(next_observation, &done_rows)?)?;
         steps.set("observation", observation.slice(0, 0..last)?)?;
-        steps.set("action", self.numbers(self.root, "actions")?.slice(0, 0..last)?)?;
+        steps.set("action", self.numbers("actions")?.slice(0, 0..last)?)?;
         let mut shifted = vec![("terminated", terminated), ("done", done)];
         shifted.extend(truncated.map(|truncated| ("truncated", truncated)));
         shifted.push(("reward", self.column("rewards", one_number)?));
@@ -169,10 +179,8 @@ impl<'a> Columns<'a> {
             steps.set("info", slice(&infos, 0..last)?)?;
             steps.set(["next", "info"], slice(&infos, 1..self.num_rows)?)?;
         }
-        for name in self.root.data_sets().iter().filter(|name| !KNOWN.contains(&name.as_str())) {
-            if self.root.shape(name)?.first() == Some(&self.num_rows) {
-                steps.set(name.as_str(), slice(&self.root.read(name)?, 0..last)?)?;
-            }
+        for (name, column) in self.columns.iter().filter(|(name, _)| !KNOWN.contains(*name)) {
+            steps.set(*name, slice(column, 0..last)?)?;
         }
         Ok(())
     }
@@ -180,7 +188,11 @@ impl<'a> Columns<'a> {
     fn infos(&self, group: &Hdf5Group<'_>) -> Result<Entry> {
         let mut infos = TensorDict::new(&[])?;
         for name in group.data_sets() {
-            infos.set(name.as_str(), self.rows(group, name)?)?;
+            self.check_rows(group, name)?;
+        }
+        let columns = on_all_threads(group.data_sets(), |name| group.read(name))?;
+        for (name, column) in group.data_sets().iter().zip(columns) {
+            infos.set(name.as_str(), column)?;
         }
         for name in group.groups() {
             let inner = self.infos(&group.group(name)?).map_err(|error| named(error, name))?;
@@ -195,25 +207,31 @@ impl<'a> Columns<'a> {
     }
 
     fn column(&self, name: &str, read: impl Fn(&Entry) -> Result<Tensor>) -> Result<Tensor> {
-        read(&self.rows(self.root, name)?).map_err(|error| named(error, name))
+        read(self.rows(name)?).map_err(|error| named(error, name))
     }
 
-    fn numbers(&self, group: &Hdf5Group<'_>, name: &str) -> Result<Tensor> {
-        match self.rows(group, name)? {
-            Entry::Tensor(tensor) => Ok(tensor),
-            other => Err(named(unfit(&other), name)),
+    fn numbers(&self, name: &str) -> Result<Tensor> {
+        match self.rows(name)? {
+            Entry::Tensor(tensor) => Ok(tensor.clone()),
+            other => Err(named(unfit(other), name)),
         }
     }
 
-    /// Reads a data set of as many rows as there are observations.
-    fn rows(&self, group: &Hdf5Group<'_>, name: &str) -> Result<Entry> {
+    /// Returns a data set of as many rows as there are observations.
+    fn rows(&self, name: &str) -> Result<&Entry> {
+        self.check_rows(self.root, name)?;
+        self.columns
+            .get(name)
+            .ok_or_else(|| named(Error::new(ErrorKind::UnknownName, "must be read: it is not"), name))
+    }
+
+    fn check_rows(&self, group: &Hdf5Group<'_>, name: &str) -> Result<()> {
         let shape = group.shape(name)?;
-        if shape.first() != Some(&self.num_rows) {
-            let detail =
-                format!("must have {} rows as observations have: got shape {shape:?}", self.num_rows);
-            return Err(named(Error::new(ErrorKind::ShapeMismatch, detail), name));
+        if shape.first() == Some(&self.num_rows) {
+            return Ok(());
         }
-        group.read(name)
+        let detail = format!("must have {} rows as observations have: got shape {shape:?}", self.num_rows);
+        Err(named(Error::new(ErrorKind::ShapeMismatch, detail), name))
     }
 }
 

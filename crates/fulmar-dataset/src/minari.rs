@@ -20,7 +20,7 @@ use fulmar_tensor::{Entry, NonTensor, Tensor, TensorDict, memmap, replace_file};
 use serde_json::Value;
 
 use crate::minari_metadata::MinariMetadata;
-use crate::rows::{either, flags, named, num_rows, one_number, slice, unfit, zero_first};
+use crate::rows::{either, flags, named, num_rows, on_all_threads, one_number, slice, unfit, zero_first};
 use crate::split::split_trajectories;
 
 /// The content of a Minari data set.
@@ -93,10 +93,12 @@ fn read(file: &Hdf5File, metadata: &MinariMetadata) -> Result<TensorDict> {
     let numbers = episodes_of(&root)?;
     check_count("total_episodes", metadata.total_episodes, numbers.len())?;
     let mut parts: Vec<TensorDict> = Vec::with_capacity(numbers.len());
-    for (number, name) in numbers {
+    let episodes = on_all_threads(&numbers, |(number, name)| {
         let group = root.group(name)?;
-        let steps = Episode::of(&group).and_then(|episode| episode.steps(number));
-        let steps = steps.map_err(|error| named(error, name))?;
+        let steps = Episode::of(&group).and_then(|episode| episode.steps(*number));
+        steps.map_err(|error| named(error, name))
+    })?;
+    for ((_, name), steps) in numbers.iter().zip(episodes) {
         if let Some(first) = parts.first() {
             check_alike(first, &steps).map_err(|error| named(error, name))?;
         }

@@ -4,7 +4,21 @@ use std::ops::Range;
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, NonTensor, Tensor, TensorDict};
+#[cfg(not(target_family = "wasm"))]
+use rayon::prelude::*;
 use serde_json::Value;
+
+/// Reads each item, on all threads but in WebAssembly. Of several errors returns that of the first item.
+pub(crate) fn on_all_threads<T: Sync, R: Send>(
+    items: &[T],
+    read: impl Fn(&T) -> Result<R> + Send + Sync,
+) -> Result<Vec<R>> {
+    #[cfg(not(target_family = "wasm"))]
+    let found = items.par_iter().map(read).collect::<Vec<_>>();
+    #[cfg(target_family = "wasm")]
+    let found = items.iter().map(read).collect::<Vec<_>>();
+    found.into_iter().collect()
+}
 
 /// Returns the rows `range` of a column. Shares the storage of a tensor.
 pub(crate) fn slice(column: &Entry, range: Range<usize>) -> Result<Entry> {

@@ -1,9 +1,9 @@
 //! HDF5 files that are read by groups and data sets.
 
-use std::cell::RefCell;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulmar_core::limits::{HDF5_EXPANSION_MAX, HDF5_OBJECTS_MAX, HDF5_SET_BYTES_MAX, TENSOR_DICT_DEPTH_MAX};
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements, open_regular};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::datatype::{Elements, elements_of};
 use super::{corrupt, named};
 
-/// An open HDF5 file. A data set is read when it is asked for, so the file may be longer than the memory.
+/// An open HDF5 file. A data set is read when it is asked for, so the file may be longer than the memory; threads may share the file.
 ///
 /// # Examples
 /// ```
@@ -31,7 +31,7 @@ use super::{corrupt, named};
 pub struct Hdf5File {
     file: File,
     name: Option<String>,
-    left: RefCell<Budget>,
+    left: Mutex<Budget>,
 }
 
 impl Hdf5File {
@@ -66,7 +66,7 @@ impl Hdf5File {
         open: impl FnOnce() -> std::result::Result<File, hdf5_pure::Error>,
     ) -> Result<Self> {
         let file = guarded(open)?;
-        Ok(Self { file, name: None, left: RefCell::new(Budget::of(size_bytes, HDF5_OBJECTS_MAX)) })
+        Ok(Self { file, name: None, left: Mutex::new(Budget::of(size_bytes, HDF5_OBJECTS_MAX)) })
     }
 
     /// Names the file, for [`Hdf5File::locate`].
@@ -95,7 +95,7 @@ impl Hdf5File {
 
     #[cfg(test)]
     pub(super) fn limited(self, num_objects: usize) -> Self {
-        let left = RefCell::new(Budget::of(self.file.file_size(), num_objects));
+        let left = Mutex::new(Budget::of(self.file.file_size(), num_objects));
         Self { left, ..self }
     }
 }
@@ -106,17 +106,17 @@ pub struct Hdf5Group<'a> {
     data_sets: Vec<String>,
     groups: Vec<String>,
     depth: usize,
-    left: &'a RefCell<Budget>,
+    left: &'a Mutex<Budget>,
 }
 
 impl<'a> Hdf5Group<'a> {
-    fn of(group: Group, depth: usize, left: &'a RefCell<Budget>) -> Result<Self> {
+    fn of(group: Group, depth: usize, left: &'a Mutex<Budget>) -> Result<Self> {
         if depth >= TENSOR_DICT_DEPTH_MAX {
             let detail = format!("groups must be nested less than {TENSOR_DICT_DEPTH_MAX} deep: got {depth}");
             return Err(Error::new(ErrorKind::LimitExceeded, detail));
         }
         let (data_sets, groups) = guarded(|| Ok((group.datasets()?, group.groups()?)))?;
-        left.borrow_mut().take_objects(data_sets.len() + groups.len())?;
+        budget(left).take_objects(data_sets.len() + groups.len())?;
         Ok(Self { group, data_sets, groups, depth, left })
     }
 
@@ -216,7 +216,7 @@ impl<'a> Hdf5Group<'a> {
         if size_bytes == 0 {
             return Tensor::zeros(dtype, shape);
         }
-        self.left.borrow_mut().take_bytes(size_bytes as u64, shape, data.is_chunked())?;
+        budget(self.left).take_bytes(size_bytes as u64, shape, data.is_chunked())?;
         let mut bytes = guarded(|| data.read_raw())?;
         match order {
             DatatypeByteOrder::LittleEndian => {}
@@ -236,8 +236,8 @@ impl<'a> Hdf5Group<'a> {
     fn texts(&self, data: &Dataset, shape: &[usize]) -> Result<NonTensor> {
         let len = num_elements(shape)?;
         let width = usize::try_from(guarded(|| data.element_size())?).unwrap_or(usize::MAX);
-        self.left.borrow_mut().take_bytes(len.saturating_mul(width) as u64, shape, data.is_chunked())?;
-        let payload = usize::try_from(self.left.borrow().stored).unwrap_or(usize::MAX);
+        budget(self.left).take_bytes(len.saturating_mul(width) as u64, shape, data.is_chunked())?;
+        let payload = usize::try_from(budget(self.left).stored).unwrap_or(usize::MAX);
         let limits = VlenStringReadOptions::new().with_max_elements(len).with_max_payload_bytes(payload);
         let is_vlen = matches!(guarded(|| data.datatype())?, hdf5_pure::Datatype::VariableLength { .. });
         let texts = guarded(|| if is_vlen { data.read_vlen_strings(limits) } else { data.read_string() })?;
@@ -247,6 +247,11 @@ impl<'a> Hdf5Group<'a> {
             shape => Ok(NonTensor::shared(NonTensor::each(shape, values.collect())?.to_json())),
         }
     }
+}
+
+/// What a file may still use. A thread that failed meanwhile leaves whole numbers.
+fn budget(left: &Mutex<Budget>) -> MutexGuard<'_, Budget> {
+    left.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The bytes and objects that a file may still use.
