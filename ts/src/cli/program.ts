@@ -11,6 +11,7 @@ import type { DoctorFlags } from './doctor.js'
 import type { EvaluateFlags } from './evaluate.js'
 import type { FetchFlags } from './fetch.js'
 import type { FinetuneFlags } from './finetune.js'
+import type { InspectFlags } from './inspect.js'
 import { type CliIo, printJson } from './io.js'
 import type { ParseFlags } from './parse.js'
 import type { RenderFlags } from './render.js'
@@ -139,11 +140,7 @@ function programOf(io: CliIo, fail: () => void): Command {
     .option('--ids', 'the completion is token ids, not text')
     .option('--json', 'print as one line of JSON')
     .action(async (path: string, flags: ParseFlags) => (await import('./parse.js')).parse(path, flags, io))
-  program
-    .command('report <run-dir>')
-    .description('write report.html into a run folder and print its path')
-    .option('--json', 'print as one line of JSON')
-    .action(async (path: string, flags: { json?: boolean }) => writeReportOf(path, flags, io))
+  addLooking(program, io)
   program
     .command('doctor')
     .description('what is built, which vector lanes, whether a GPU is usable and if not why')
@@ -154,6 +151,22 @@ function programOf(io: CliIo, fail: () => void): Command {
       if (!isUsable) fail()
     })
   return program
+}
+
+/** Commands that look at what others wrote. */
+function addLooking(program: Command, io: CliIo): void {
+  program
+    .command('report <run-dir>')
+    .description('write report.html into a run folder and print its path')
+    .option('--json', 'print as one line of JSON')
+    .action(async (path: string, flags: { json?: boolean }) => writeReportOf(path, flags, io))
+  program
+    .command('inspect <path>')
+    .description('show what a ledger, a buffer, a checkpoint, a run or an evaluation holds')
+    .option('--json', 'print as one line of JSON')
+    .action(async (path: string, flags: InspectFlags) =>
+      (await import('./inspect.js')).inspectPath(path, flags, io),
+    )
 }
 
 function addFinetune(program: Command, recipe: 'sft' | 'dpo', description: string, io: CliIo): void {

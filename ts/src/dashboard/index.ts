@@ -1,0 +1,9 @@
+/** Looking at runs: a page on this machine, other programs' formats, facts about files. */
+
+export {
+  type InspectedFacts,
+  type InspectedKind,
+  type InspectedValue,
+  type Inspection,
+  inspect,
+} from './inspect.js'
