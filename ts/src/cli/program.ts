@@ -6,6 +6,7 @@
 
 import { Command, CommanderError, Option } from 'commander'
 import type { ChatFlags } from './chat.js'
+import type { DashboardFlags } from './dashboard.js'
 import type { DatasetFlags, FetchDatasetFlags } from './dataset.js'
 import type { DoctorFlags } from './doctor.js'
 import type { EvaluateFlags } from './evaluate.js'
@@ -160,6 +161,13 @@ function addLooking(program: Command, io: CliIo): void {
     .description('write report.html into a run folder and print its path')
     .option('--json', 'print as one line of JSON')
     .action(async (path: string, flags: { json?: boolean }) => writeReportOf(path, flags, io))
+  program
+    .command('dashboard <run...>')
+    .description('serve a page on this machine with the charts and the rollouts of runs; Ctrl-C ends it')
+    .option('--port <number>', 'port on 127.0.0.1, 0 for any that is free (default: 4747)')
+    .action(async (runs: string[], flags: DashboardFlags) =>
+      (await import('./dashboard.js')).dashboard(runs, flags, io),
+    )
   program
     .command('inspect <path>')
     .description('show what a ledger, a buffer, a checkpoint, a run or an evaluation holds')

@@ -1,5 +1,6 @@
 /** Looking at runs: a page on this machine, other programs' formats, facts about files. */
 
+export { Dashboard, type DashboardOptions } from './dashboard.js'
 export {
   type InspectedFacts,
   type InspectedKind,

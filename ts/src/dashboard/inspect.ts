@@ -182,9 +182,8 @@ async function runFacts(path: string): Promise<InspectedFacts> {
   const { seed, task, model } = fieldsOf(run.config)
   const steps = run.events.filter((event): event is StepEvent => event.event === 'step')
   const [last, result] = [steps.at(-1), run.events.find(({ event }) => event === 'result')]
-  const place = last ? `${last.phase} step ${last.step} of ${last.numSteps}` : 'no step yet'
   return {
-    state: result ? 'finished' : place,
+    state: run.state,
     ...pick({ task: fieldsOf(task).name, model: fieldsOf(model).path, seed }, ['task', 'model', 'seed']),
     events: run.events.length,
     ...rolloutFacts(run),

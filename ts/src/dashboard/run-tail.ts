@@ -87,6 +87,13 @@ export class RunTail {
     return run
   }
 
+  /** Position of the run, such as `grpo step 3 of 400` or `finished`. */
+  get state(): string {
+    const last = this.events.findLast(({ event }) => event !== 'eval')
+    if (last === undefined) return 'no step yet'
+    return last.event === 'step' ? `${last.phase} step ${last.step} of ${last.numSteps}` : 'finished'
+  }
+
   /** Reads what was appended; never throws: what fails is a note. Calls while one is under way wait for that one. */
   refresh(): Promise<void> {
     this.#refreshing ??= this.#refresh().finally(() => {

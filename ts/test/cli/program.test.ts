@@ -19,6 +19,7 @@ describe('fulmar', () => {
       'tokenize',
       'parse',
       'report',
+      'dashboard',
       'inspect',
       'doctor',
       '--backend',
