@@ -2,6 +2,7 @@
 
 import { Charts } from './charts.js'
 import { element, fill, get } from './dom.js'
+import { Rollouts } from './rollouts.js'
 
 /** Milliseconds between looks at the runs. */
 const POLL_MS = 2_000
@@ -15,7 +16,7 @@ let current
 let latest = { charts: [], runs: [] }
 let drawn = ''
 
-const VIEWS = { charts: chartsView }
+const VIEWS = { charts: chartsView, rollouts: rolloutsView, rollout: rolloutsView, group: rolloutsView }
 
 function chartsView(parent) {
   const charts = new Charts(parent)
@@ -27,23 +28,29 @@ function chartsView(parent) {
   }
 }
 
+function rolloutsView(parent) {
+  return new Rollouts(parent, () => latest.runs)
+}
+
 const shownRuns = () => latest.runs.map(({ id }) => id).filter((id) => !hidden.has(id))
 
-/** Opens the view that the address names. */
+/** Opens the view that the address names; one that is open only shows another part. */
 function open() {
-  const [name = 'charts', ...rest] = location.hash.slice(1).split('/')
-  const make = VIEWS[name] ?? VIEWS.charts
+  const address = location.hash.slice(1).split('/')
+  const make = VIEWS[address[0]] ?? chartsView
+  const tab = make === rolloutsView ? '#rollouts' : '#charts'
   for (const link of document.querySelectorAll('nav a')) {
-    const isHere =
-      link.getAttribute('href') === `#${name}` || (name === '' && link.getAttribute('href') === '#charts')
-    if (isHere) link.setAttribute('aria-current', 'page')
+    if (link.getAttribute('href') === tab) link.setAttribute('aria-current', 'page')
     else link.removeAttribute('aria-current')
   }
-  current?.close()
-  const place = element('div')
-  fill(view, place)
-  current = make(place, rest.map(decodeURIComponent), { runs: () => latest.runs })
-  void draw(true)
+  if (current?.make !== make) {
+    current?.view.close()
+    const place = element('div')
+    fill(view, place)
+    current = { make, view: make(place) }
+    void draw(true)
+  }
+  void current.view.show?.(address)
 }
 
 /** Draws the view if something changed. */
@@ -51,7 +58,7 @@ async function draw(isForced) {
   const key = JSON.stringify([latest.runs.map(({ revision }) => revision), [...hidden]])
   if (!isForced && key === drawn) return
   drawn = key
-  await current.update()
+  await current.view.update()
 }
 
 function showRuns() {
@@ -100,7 +107,7 @@ async function look() {
 
 addEventListener('hashchange', open)
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
-  current.recolour?.()
+  current.view.recolour?.()
   void draw(true)
 })
 latest = await get('/api/runs')

@@ -61,6 +61,7 @@ function programOf(io: CliIo, fail: () => void): Command {
     )
     .option('--lora-rank <rank>', 'train an adapter of this rank (default: all weights)')
     .option('--steps <count>', "steps of GRPO; in place of the configuration's")
+    .option('--record-rollouts', 'keep every rollout with its tokens, for fulmar dashboard')
     .option('--json', 'print the result as one line of JSON')
     .option('--schema', 'print the JSON Schema of such a file, and train nothing')
     .action(async (path: string | undefined, flags: TrainFlags, command: Command) => {

@@ -21,6 +21,7 @@ export interface TrainFlags {
   readonly model?: string
   readonly loraRank?: string
   readonly steps?: string
+  readonly recordRollouts?: boolean
   readonly json?: boolean
   readonly schema?: boolean
 }
@@ -68,7 +69,7 @@ async function refuseOtherRun(runDir: string): Promise<void> {
 function withFlags(
   json: unknown,
   task: TaskModule | undefined,
-  { model: path, loraRank, steps }: TrainFlags,
+  { model: path, loraRank, steps, recordRollouts }: TrainFlags,
 ): unknown {
   if (!isRecord(json)) return json
   const { model = {}, sft = {}, grpo = {} } = json
@@ -85,6 +86,7 @@ function withFlags(
         ...(loraRank !== undefined && { lora: { ...toRecord(model.lora), r: Number(loraRank) } }),
       },
     }),
+    ...(recordRollouts && { record: { rollouts: 'all', tokens: true } }),
     ...(isRecord(grpo) && steps !== undefined && { grpo: { ...grpo, steps: Number(steps) } }),
   }
 }

@@ -3,16 +3,15 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
+import { type Answer, failure, type Route } from './answer.js'
 import { pageFile } from './page-files.js'
-import { checkedQuery, checkedUrl, integerOf, RequestRefusal, SAFE_HEADERS } from './request-guard.js'
-import { chartSvg, NUM_COLOURS, STANDARD_CHARTS, seriesNames, seriesOf } from './run-series.js'
+import { checkedUrl, RequestRefusal, SAFE_HEADERS } from './request-guard.js'
+import { ROLLOUT_ROUTES } from './rollout-routes.js'
+import { RUN_ROUTES } from './run-routes.js'
 import { RunTail } from './run-tail.js'
 
 /** Runs of one page. */
 export const DASHBOARD_RUNS_MAX = 64
-
-/** Curves of one answer. */
-const SERIES_MAX = 64
 
 /** Connections at a time; others wait for the system's queue. */
 const CONNECTIONS_MAX = 128
@@ -129,103 +128,7 @@ export class Dashboard {
   }
 }
 
-/** One answer. */
-interface Answer {
-  readonly status?: number
-  readonly type: string
-  readonly body: string | Uint8Array
-  readonly headers?: Readonly<Record<string, string>>
-}
-
-type Route = (runs: readonly RunTail[], url: URL) => Promise<Answer> | Answer
-
-const ROUTES: ReadonlyMap<string, Route> = new Map<string, Route>([
-  ['/api/runs', answerRuns],
-  ['/api/series', answerSeries],
-  ['/chart.svg', answerChart],
-])
-
-/** The runs with what they have, after reading what was appended. */
-async function answerRuns(runs: readonly RunTail[], url: URL): Promise<Answer> {
-  checkedQuery(url, [])
-  await Promise.all(runs.map((run) => run.refresh()))
-  return json({ charts: STANDARD_CHARTS, runs: runs.map((run, id) => describeRun(run, id)) })
-}
-
-function describeRun(run: RunTail, id: number): object {
-  const { name, folder, isHere, revision, notes, rollouts } = run
-  return {
-    id,
-    name,
-    folder,
-    isHere,
-    revision,
-    notes,
-    state: run.state,
-    numRollouts: rollouts.length,
-    series: seriesNames(run),
-  }
-}
-
-function answerSeries(runs: readonly RunTail[], url: URL): Answer {
-  const query = checkedQuery(url, [], ['name', 'run'])
-  const chosen = runsOf(runs, query)
-  const names = query.get('name') ?? []
-  if (names.length > SERIES_MAX)
-    throw new RequestRefusal(
-      400,
-      'too_many',
-      `name must be given at most ${SERIES_MAX} times: got ${names.length}`,
-    )
-  const series = names.map((name) => ({
-    name,
-    curves: chosen.map((id) => ({ run: id, ...curveOf(runs, id, name) })),
-  }))
-  return json({ series })
-}
-
-function curveOf(runs: readonly RunTail[], id: number, name: string): object {
-  const run = runs[id]
-  return run ? seriesOf(run, name) : {}
-}
-
-function answerChart(runs: readonly RunTail[], url: URL): Answer {
-  const query = checkedQuery(url, ['name'], ['run'])
-  const name = query.get('name')?.[0] ?? ''
-  const drawn = runsOf(runs, query).flatMap((id) => {
-    const run = runs[id]
-    return run ? [{ run, label: run.name, style: `run${id % NUM_COLOURS}` }] : []
-  })
-  const headers = {
-    'content-disposition': `attachment; filename="${name.replaceAll(/[^\w.-]+/g, '-').slice(0, 64)}.svg"`,
-  }
-  return { type: 'image/svg+xml', body: chartSvg(name, drawn), headers }
-}
-
-/** The runs that a query names; all without one. */
-function runsOf(runs: readonly RunTail[], query: ReadonlyMap<string, readonly string[]>): readonly number[] {
-  const given = query.get('run')
-  if (given === undefined) return runs.map((_, id) => id)
-  return given.map((text) => integerOf(new Map([['run', [text]]]), 'run', { max: runs.length - 1 }))
-}
-
-function json(value: unknown): Answer {
-  return { type: 'application/json', body: JSON.stringify(value) }
-}
-
-function failure(error: unknown): Answer {
-  const { status, code } = error instanceof RequestRefusal ? error : statusOf(error)
-  return {
-    ...json({ error: { code, message: messageOf(error) } }),
-    status,
-    ...(status === 405 && { headers: { allow: 'GET' } }),
-  }
-}
-
-/** A file that has vanished or changed is no fault of this server. */
-function statusOf(error: unknown): { readonly status: number; readonly code: string } {
-  return error instanceof FulmarError ? { status: 410, code: error.code } : { status: 500, code: 'internal' }
-}
+const ROUTES: ReadonlyMap<string, Route> = new Map([...RUN_ROUTES, ...ROLLOUT_ROUTES])
 
 function checkRuns(runs: readonly string[]): void {
   if (!Array.isArray(runs) || !runs.every((run) => typeof run === 'string' && run !== ''))

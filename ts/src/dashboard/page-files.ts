@@ -22,7 +22,9 @@ const FILES: Readonly<Record<string, string>> = {
   '/uplot.js': 'uplot/dist/uPlot.iife.min.js',
   '/uplot.css': 'uplot/dist/uPlot.min.css',
   ...Object.fromEntries(
-    ['style.css', 'icon.svg', 'app.js', 'charts.js', 'dom.js'].map((name) => [`/${name}`, `#page/${name}`]),
+    ['style.css', 'icon.svg', 'app.js', 'charts.js', 'rollouts.js', 'reader.js', 'tokens.js', 'dom.js'].map(
+      (name) => [`/${name}`, `#page/${name}`],
+    ),
   ),
 }
 

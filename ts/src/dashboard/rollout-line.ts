@@ -36,7 +36,7 @@ export function summaryOf(line: unknown): RolloutSummary | undefined {
   const numbers = fields.turns.map((turn) => countOf(fieldsOf(turn).numCompletionTokens))
   const numTokens = numbers.every((number) => number !== null)
     ? numbers.reduce((sum: number, number) => sum + (number ?? 0), 0)
-    : countOf(fields.numTokens)
+    : countOf(fields.numCompletionTokens)
   return {
     step: countOf(fields.step),
     groupId,
@@ -56,8 +56,8 @@ function searchText({ turns, messages }: Readonly<Record<string, unknown>>): str
   const all = [...listOf(messages), ...listOf(turns).flatMap((turn, index) => turnMessages(turn, index))]
   let text = ''
   for (const message of all) {
-    const { content, reasoning, toolCalls, name } = fieldsOf(message)
-    for (const part of [content, reasoning, toolCalls, name]) {
+    const { content, reasoning_content: reasoning, tool_calls: calls, name } = fieldsOf(message)
+    for (const part of [content, reasoning, calls, name]) {
       if (part === undefined || part === null) continue
       text += `${typeof part === 'string' ? part : JSON.stringify(part)}\n`
     }
@@ -71,6 +71,36 @@ function turnMessages(turn: unknown, index: number): unknown[] {
   const { promptMessages, completionMessage, envMessages, fork } = fieldsOf(turn)
   const prompt = index === 0 || fork !== undefined ? listOf(promptMessages) : []
   return [...prompt, completionMessage, ...listOf(envMessages)]
+}
+
+/** One turn for readers. */
+export interface ReadTurn {
+  /** Messages that the turn added: its prompt's, the policy's, and what the environment answered. */
+  readonly messages: readonly unknown[]
+  /** Everything else that the line has of the turn, such as `finishReason`. */
+  readonly facts: Readonly<Record<string, unknown>>
+}
+
+/** The turns of a line, in either form. An evaluation has one list of messages, which its turns cut. */
+export function turnsOf(line: unknown): readonly ReadTurn[] {
+  const { turns, messages } = fieldsOf(line)
+  let start = 0
+  return listOf(turns).map((turn, index) => {
+    const {
+      promptMessages,
+      completionMessage,
+      envMessages,
+      promptIds,
+      completionIds,
+      completionLogProbs,
+      ...facts
+    } = fieldsOf(turn)
+    if (!Array.isArray(messages)) return { messages: turnMessages(turn, index), facts }
+    const next = fieldsOf(listOf(turns)[index + 1]).numPromptMessages
+    const from = start
+    start = countOf(next) ?? messages.length
+    return { messages: messages.slice(from, start), facts }
+  })
 }
 
 /** The fields of an object; none of anything else. */

@@ -47,7 +47,7 @@ export function seriesNames({ events }: RunTail): string[] {
 }
 
 /** The points of one curve; none if the run lacks it. */
-export function seriesPoints({ events }: RunTail, name: string): ChartPoint[] {
+function seriesPoints({ events }: RunTail, name: string): ChartPoint[] {
   const [phase, metric] = [name.slice(0, name.indexOf('/')), name.slice(name.indexOf('/') + 1)]
   return events.flatMap((event) => {
     if (event.event === 'result' || event.phase !== phase) return []

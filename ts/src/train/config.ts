@@ -162,6 +162,14 @@ export interface EvalConfig {
   readonly stopAtPassRate: number
 }
 
+/** Rollouts in `samples.jsonl`, for `fulmar dashboard`. */
+export interface RecordConfig {
+  /** The lowest and the highest reward of one group a step, or every rollout. */
+  readonly rollouts: 'extremes' | 'all'
+  /** If true, with every token: its text, origin, log-prob and weight version. About 20 bytes a token. */
+  readonly tokens: boolean
+}
+
 /** Configuration of a whole run. Every field is set; see {@link checkTrainConfig} for the defaults. */
 export interface TrainConfig {
   /** Seed of weights, data and draws. A non-negative safe integer. */
@@ -184,6 +192,8 @@ export interface TrainConfig {
   readonly grpo: GrpoConfig
   /** The measurements. */
   readonly eval: EvalConfig
+  /** The rollouts that the run folder keeps. */
+  readonly record: RecordConfig
   /** Number of steps of a phase between checkpoints, besides the one at its end; 0 for none. */
   readonly checkpointEverySteps: number
 }
@@ -390,6 +400,10 @@ const CONFIG = field.section({
     everySteps: field.integer({ min: 0, fallback: 50 }),
     temperature: field.number({ min: 0, fallback: 1 }),
     stopAtPassRate: field.number({ min: 0, max: 1, fallback: 0 }),
+  }),
+  record: field.section({
+    rollouts: field.oneOf(['extremes', 'all'], 'extremes'),
+    tokens: field.boolean(false),
   }),
   checkpointEverySteps: field.integer({ min: 0, fallback: 50 }),
 })

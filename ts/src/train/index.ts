@@ -17,6 +17,7 @@ export {
   type EvalConfig,
   type GrpoConfig,
   type ModelConfig,
+  type RecordConfig,
   type SftConfig,
   type TaskConfig,
   type TrainConfig,

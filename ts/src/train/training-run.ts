@@ -245,7 +245,10 @@ export class TrainingRun {
   #rolloutOptions(optimizer: Optimizer): RolloutTrainingOptions<unknown> {
     const { steps, promptsPerStep, maxGradNorm, dynamicSampling } = this.#config.grpo
     const { offPolicySteps, windowFraction, tokensPerPass } = this.#config.grpo
-    const recorder = this.#log && new RolloutSampleRecorder({ file: this.#log.samples })
+    const { rollouts: keep, tokens: logLedger } = this.#config.record
+    const { tokenizer } = this.#model
+    const recorder =
+      this.#log && new RolloutSampleRecorder({ file: this.#log.samples, keep, logLedger, tokenizer })
     const window = { windowFraction: windowFraction === 0 ? null : windowFraction }
     const { controller: state, step: firstStep } = this.#progress
     return {
@@ -258,7 +261,10 @@ export class TrainingRun {
         firstStep,
       },
       ...{ maxGradNorm, dynamicSampling, schedule: this.#schedule('grpo'), clock: this.#clock },
-      onGroup: (group) => group.groupId % promptsPerStep === 0 && recorder?.record(group),
+      onGroup: (group) => {
+        if (keep === 'all' || group.groupId % promptsPerStep === 0)
+          recorder?.record(group, { step: this.#progress.step + 1 })
+      },
       ...(this.#reference && { reference: this.#reference }),
       ...(state && { state }),
       ...(offPolicySteps > 0 && {

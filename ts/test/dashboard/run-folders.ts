@@ -64,3 +64,14 @@ export async function madeRun(options: { readonly isFinished?: boolean } = {}): 
   if (isFinished) log.append({ event: 'result', metrics: { passRateAfter: 0.75 } })
   return folder
 }
+
+/** A run whose only step recorded `rollouts` with their tokens. */
+export async function recordedRun(rollouts: readonly Rollout[]): Promise<string> {
+  const folder = await newFolder()
+  using log = await RunLog.open({ folder, config: { seed: 7 } })
+  const tokenizer = { decode: (ids: Uint32Array) => `<${[...ids].join()}>` }
+  const recorder = new RolloutSampleRecorder({ file: log.samples, keep: 'all', logLedger: true, tokenizer })
+  using group = new RolloutGroup({ groupId: 0, sample: null, rollouts, metrics: [] })
+  recorder.record(group, { step: 9 })
+  return folder
+}

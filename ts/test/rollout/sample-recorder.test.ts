@@ -4,7 +4,9 @@ import {
   keepExtremeRewards,
   type Rollout,
   RolloutGroup,
+  type RolloutSample,
   RolloutSampleRecorder,
+  type RolloutSampleRecorderOptions,
 } from '../../src/rollout/index.js'
 
 const rewardsOf = (rewards: readonly (number | null)[], count: number) => {
@@ -46,10 +48,7 @@ function rollout(reward: number | null): Rollout {
   }
 }
 
-function recorded(
-  options: { logTokens?: boolean; logLogProbs?: boolean },
-  ...rollouts: Rollout[]
-): unknown[] {
+function recorded(options: Omit<RolloutSampleRecorderOptions, 'file'>, ...rollouts: Rollout[]): unknown[] {
   const lines: unknown[] = []
   const recorder = new RolloutSampleRecorder({ file: { append: (line) => lines.push(line) }, ...options })
   using group = new RolloutGroup({ groupId: 3, sample: null, rollouts, metrics: [] })
@@ -84,6 +83,32 @@ describe('RolloutSampleRecorder', () => {
     expect(JSON.parse(JSON.stringify(line))).toMatchObject({
       turns: [{ promptIds: [1, 2], completionIds: [4], completionLogProbs: [-0.5] }],
     })
+  })
+
+  it('writes the ledger, the advantage and the text of each token where they are asked for', () => {
+    const sampled = rollout(1)
+    const logProbs = Float32Array.of(-0.5)
+    const turn = { completionIds: Uint32Array.of(4), logProbs, sampledLogProbs: logProbs, policyVersion: 3 }
+    sampled.ledger.recordTurn({ promptIds: Uint32Array.of(1, 2, 1), ...turn })
+    const expected = sampled.ledger.toJSON()
+    const tokenizer = { decode: (ids: Uint32Array) => `<${[...ids].join()}>` }
+    const [line] = recorded({ logLedger: true, tokenizer }, sampled) as RolloutSample[]
+    expect(line).toMatchObject({ advantage: 0, tokenTexts: { 1: '<1>', 2: '<2>', 4: '<4>' } })
+    using read = Ledger.fromBytes(Buffer.from(line?.ledger ?? '', 'base64'))
+    expect(read.toJSON()).toEqual(expected)
+    expect(recorded({ tokenizer }, rollout(1))[0]).not.toHaveProperty('tokenTexts')
+  })
+
+  it('keeps every rollout of a group, also the unscored, where all are asked for, with its step', () => {
+    const lines: unknown[] = []
+    const recorder = new RolloutSampleRecorder({ file: { append: (line) => lines.push(line) }, keep: 'all' })
+    const rollouts = [rollout(0.5), rollout(null), rollout(0.1), rollout(0.2)]
+    using group = new RolloutGroup({ groupId: 3, sample: null, rollouts, metrics: [] })
+    recorder.record(group, { step: 9 })
+    expect(lines).toMatchObject([0.5, null, 0.1, 0.2].map((reward) => ({ reward, step: 9 })))
+    expect(
+      () => new RolloutSampleRecorder({ file: { append: () => undefined }, keep: 'some' as 'all' }),
+    ).toThrow(expect.objectContaining({ code: 'UNKNOWN_NAME' }))
   })
 
   it('appends two lines for each group of many', () => {
