@@ -66,8 +66,11 @@ export interface ControllerOptions<Sample> {
   readonly dynamicSampling?: boolean
   /** Layout of samples in rows and micro-batches. */
   readonly batching?: Omit<BatcherOptions, 'groupsPerBatch' | 'countsEmptyGroups'>
-  /** Called with each finished group, before anything is left out and while its ledgers are alive. */
-  readonly onGroup?: (group: RolloutGroup<Sample>) => void
+  /**
+   * Called with each finished group, before anything is left out and while its ledgers are alive. `step` is the step whose batch the
+   * group goes into, counted from 1 as in a run log.
+   */
+  readonly onGroup?: (group: RolloutGroup<Sample>, context: { readonly step: number }) => void
   /**
    * Groups in a row without anything to train, after which the run ends with `EMPTY` and the commonest reason.
    * @default 100 steps of them

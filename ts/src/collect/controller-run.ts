@@ -45,6 +45,8 @@ export class ControllerRun<Sample> {
   /** Groups in a row of batches whose samples were all withheld. */
   #numTooOld = 0
   /** Groups that are still to be begun: a run does not begin what it will not train. */
+  /** Step whose batch is being filled, from 1. */
+  #step: number
   #numWanted: number
   #onWanted: () => void = () => {}
   #stopWatch: () => void = () => {}
@@ -58,6 +60,7 @@ export class ControllerRun<Sample> {
   ) {
     const { groupsPerStep, steps, firstStep = 0, dynamicSampling = false, batching } = options
     this.#options = options
+    this.#step = firstStep + 1
     this.#staleness = staleness
     this.#numWanted = dynamicSampling ? Number.POSITIVE_INFINITY : (steps - firstStep) * groupsPerStep
     this.#begun = begun
@@ -184,11 +187,12 @@ export class ControllerRun<Sample> {
   #consume(group: RolloutGroup<Sample>, lease: Lease): StepBatch | null {
     using owned = group
     const { onGroup, buildSamples = buildTrainingSamples, groupsPerStep } = this.#options
-    onGroup?.(owned)
+    onGroup?.(owned, { step: this.#step })
     const { samples, metrics } = buildSamples(owned)
     this.#groups.push(owned)
     this.#watchEmpty(samples.length, metrics)
     const batch = this.#batcher.addGroup({ samples, metrics, lease })
+    if (batch) this.#step += 1
     if (batch || this.#groups.length % groupsPerStep === 0)
       checkTeaches(this.#groups.flatMap(({ rollouts }) => rollouts))
     return batch

@@ -93,8 +93,8 @@ export interface RolloutTrainingOptions<Sample> {
    * @default none
    */
   readonly reference?: Reference
-  /** Called with each group before its ledgers are freed. */
-  readonly onGroup?: (group: RolloutGroup<Sample>) => void
+  /** Called with each group before its ledgers are freed; `step` is the step that trains it, counted from 1. */
+  readonly onGroup?: (group: RolloutGroup<Sample>, context: { readonly step: number }) => void
   /** Stops between steps and while sampling. */
   readonly signal?: AbortSignal
   /** Clock of waits and timings. @default systemClock */

@@ -261,9 +261,8 @@ export class TrainingRun {
         firstStep,
       },
       ...{ maxGradNorm, dynamicSampling, schedule: this.#schedule('grpo'), clock: this.#clock },
-      onGroup: (group) => {
-        if (keep === 'all' || group.groupId % promptsPerStep === 0)
-          recorder?.record(group, { step: this.#progress.step + 1 })
+      onGroup: (group, context) => {
+        if (keep === 'all' || group.groupId % promptsPerStep === 0) recorder?.record(group, context)
       },
       ...(this.#reference && { reference: this.#reference }),
       ...(state && { state }),

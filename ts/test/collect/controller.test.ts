@@ -131,6 +131,24 @@ describe('a synchronous Controller', () => {
     })
   })
 
+  it('gives each group with the step that trains it, also where groups are left out or run ahead', async () => {
+    const isEven = (requestId: string) => Number(/group=(\d+)/.exec(requestId)?.[1]) % 2 === 0
+    const reply = ({ requestId }: GenerateRequest) => [
+      isEven(requestId) || requestId.includes('rollout=0') ? 20 : 21,
+      9,
+    ]
+    const ahead = windowedFifo({ groupsPerStep: 2, offPolicySteps: 2, windowFraction: 0.5 })
+    for (const options of [{}, { dynamicSampling: true }, { staleness: ahead, firstStep: 1 }]) {
+      const given = new Map<number, number>()
+      const answers = new ScriptedPolicy({ reply })
+      const onGroup: ControllerOptions<number>['onGroup'] = ({ groupId }, { step }) =>
+        given.set(groupId, step)
+      const steps = await stepsOf(controllerOf({ ...options, answers, onGroup }).controller)
+      const trained = steps.flatMap(({ index, groups }) => groups.map(({ groupId }) => [groupId, index + 1]))
+      expect(trained.map(([groupId]) => [groupId, given.get(groupId ?? -1)])).toEqual(trained)
+    }
+  })
+
   it('gives up once too many groups in a row teach nothing, with the commonest reason', async () => {
     const { controller } = controllerOf({ score: () => 1, dynamicSampling: true, maxEmptyGroups: 5 })
     await expect(stepsOf(controller)).rejects.toThrow(
