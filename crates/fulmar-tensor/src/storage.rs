@@ -4,6 +4,8 @@
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytemuck::Zeroable;
+use fulmar_compute::cpu::prefer_huge_pages;
 use fulmar_compute::{Compute, Memory};
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use half::{bf16, f16};
@@ -70,8 +72,12 @@ impl Storage {
     /// nor 1.
     pub fn read(dtype: Dtype, len: usize, reader: &mut dyn Read) -> Result<Self> {
         with_element!(dtype, T => {
-            let mut values = zeroed::<T>(len)?;
-            T::read_into(&mut values, reader)?;
+            let mut values = reserved::<T>(len)?;
+            while values.len() < len {
+                let start = values.len();
+                values.resize(len.min(start + READ_ELEMENTS), T::zeroed());
+                T::read_into(&mut values[start..], reader)?;
+            }
             Ok(T::store(values.into()))
         })
     }
@@ -85,13 +91,17 @@ pub fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
     bytemuck::allocation::try_zeroed_slice_box(len).map(Vec::from).map_err(|()| too_large::<T>(len))
 }
 
-/// Returns a vector with capacity for `len` elements.
+/// Elements that are read at once: they stay in the cache between their first write and their read.
+const READ_ELEMENTS: usize = 1 << 16;
+
+/// Returns a vector with capacity for `len` elements, on huge pages where the system has them: rows that are drawn lie far apart.
 ///
 /// # Errors
 /// `OutOfMemory` where `Vec::with_capacity` would abort the process.
 pub fn reserved<T>(len: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     values.try_reserve_exact(len).map_err(|_| too_large::<T>(len))?;
+    prefer_huge_pages(values.spare_capacity_mut());
     Ok(values)
 }
 
