@@ -10,6 +10,7 @@ import type { DashboardFlags } from './dashboard.js'
 import type { DatasetFlags, FetchDatasetFlags } from './dataset.js'
 import type { DoctorFlags } from './doctor.js'
 import type { EvaluateFlags } from './evaluate.js'
+import type { ExportFlags } from './export.js'
 import type { FetchFlags } from './fetch.js'
 import type { FinetuneFlags } from './finetune.js'
 import type { InspectFlags } from './inspect.js'
@@ -168,6 +169,16 @@ function addLooking(program: Command, io: CliIo): void {
     .option('--port <number>', 'port on 127.0.0.1, 0 for any that is free (default: 4747)')
     .action(async (runs: string[], flags: DashboardFlags) =>
       (await import('./dashboard.js')).dashboard(runs, flags, io),
+    )
+  program
+    .command('export')
+    .description("write the log of a run in another program's form")
+    .command('tensorboard <run>')
+    .description('write an event file of TensorBoard, and print its path')
+    .option('--out <folder>', 'folder of the event file (default: tensorboard in the run folder)')
+    .option('--json', 'print as one line of JSON')
+    .action(async (path: string, flags: ExportFlags) =>
+      (await import('./export.js')).exportTensorBoard(path, flags, io),
     )
   program
     .command('inspect <path>')

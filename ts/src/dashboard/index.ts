@@ -8,3 +8,5 @@ export {
   type Inspection,
   inspect,
 } from './inspect.js'
+export { prometheusText } from './prometheus.js'
+export { type WriteTensorBoardOptions, writeTensorBoard } from './tensor-board.js'

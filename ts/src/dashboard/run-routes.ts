@@ -1,9 +1,10 @@
 /** Requests about runs and their curves. */
 
 import { type Answer, json, type Route } from './answer.js'
+import { PROMETHEUS_TYPE, prometheusOf } from './prometheus.js'
 import { checkedQuery, integerOf, RequestRefusal } from './request-guard.js'
 import { chartSvg, NUM_COLOURS, STANDARD_CHARTS, seriesNames, seriesOf } from './run-series.js'
-import type { RunTail } from './run-tail.js'
+import { labelsOf, type RunTail } from './run-tail.js'
 
 /** Curves of one answer. */
 const SERIES_MAX = 64
@@ -13,17 +14,29 @@ export const RUN_ROUTES: readonly (readonly [path: string, route: Route])[] = [
   ['/api/runs', answerRuns],
   ['/api/series', answerSeries],
   ['/chart.svg', answerChart],
+  ['/metrics', answerMetrics],
 ]
 
 /** The runs with what they have, after reading what was appended. */
 async function answerRuns(runs: readonly RunTail[], url: URL): Promise<Answer> {
   checkedQuery(url, [])
   await Promise.all(runs.map((run) => run.refresh()))
-  return json({ charts: STANDARD_CHARTS, runs: runs.map((run, id) => describeRun(run, id)) })
+  const names = labelsOf(runs)
+  return json({
+    charts: STANDARD_CHARTS,
+    runs: runs.map((run, id) => describeRun(run, id, names[id] ?? run.name)),
+  })
 }
 
-function describeRun(run: RunTail, id: number): object {
-  const { name, folder, isHere, revision, notes, state, rollouts } = run
+/** The last values of all runs, after reading what was appended. */
+async function answerMetrics(runs: readonly RunTail[], url: URL): Promise<Answer> {
+  checkedQuery(url, [])
+  await Promise.all(runs.map((run) => run.refresh()))
+  return { type: PROMETHEUS_TYPE, body: prometheusOf(runs) }
+}
+
+function describeRun(run: RunTail, id: number, name: string): object {
+  const { folder, isHere, revision, notes, state, rollouts } = run
   return {
     id,
     name,
@@ -54,9 +67,10 @@ function answerSeries(runs: readonly RunTail[], url: URL): Answer {
 function answerChart(runs: readonly RunTail[], url: URL): Answer {
   const query = checkedQuery(url, ['name'], ['run'])
   const name = query.get('name')?.[0] ?? ''
+  const labels = labelsOf(runs)
   const drawn = chosenRuns(runs, query).map(({ id, run }) => ({
     run,
-    label: run.name,
+    label: labels[id] ?? run.name,
     style: `run${id % NUM_COLOURS}`,
   }))
   const file = name.replaceAll(/[^\w.-]+/g, '-').slice(0, 64)

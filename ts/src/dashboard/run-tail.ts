@@ -187,6 +187,17 @@ export class RunTail {
   }
 }
 
+/** A name for each run, all different: the folder's, with a number where several are called so. */
+export function labelsOf(runs: readonly RunTail[]): string[] {
+  const taken = new Set<string>()
+  return runs.map(({ name }) => {
+    let label = name
+    for (let number = 2; taken.has(label); number++) label = `${name} (${number})`
+    taken.add(label)
+    return label
+  })
+}
+
 /** A file of JSON lines that is followed. */
 class Followed {
   readonly name: string

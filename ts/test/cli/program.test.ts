@@ -20,6 +20,7 @@ describe('fulmar', () => {
       'parse',
       'report',
       'dashboard',
+      'export',
       'inspect',
       'doctor',
       '--backend',
