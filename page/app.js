@@ -58,7 +58,11 @@ async function draw(isForced) {
   const key = JSON.stringify([latest.runs.map(({ revision }) => revision), [...hidden]])
   if (!isForced && key === drawn) return
   drawn = key
-  await current.view.update()
+  try {
+    await current.view.update()
+  } catch (error) {
+    state.textContent = `Not drawn: ${error.message}`
+  }
 }
 
 function showRuns() {

@@ -2,16 +2,17 @@
 
 /**
  * Makes an element. `attributes` whose value is false or undefined are left out; a function is a listener (`onclick`).
- * @param {string} name
+ * @template {keyof HTMLElementTagNameMap} Name
+ * @param {Name} name
  * @param {Record<string, unknown>} attributes
  * @param {...(Node | string | undefined)} children
- * @returns {HTMLElement}
+ * @returns {HTMLElementTagNameMap[Name]}
  */
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name)
   for (const [key, value] of Object.entries(attributes)) {
     if (value === undefined || value === false) continue
-    if (typeof value === 'function') made.addEventListener(key.slice(2), value)
+    if (typeof value === 'function') made.addEventListener(key.slice(2), (event) => value(event))
     else made.setAttribute(key, value === true ? '' : String(value))
   }
   made.append(...children.filter((child) => child !== undefined))

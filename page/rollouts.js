@@ -63,8 +63,8 @@ export class Rollouts {
     this.count.textContent = `${range}${found} rollouts${found === total ? '' : ` of ${total}`}`
     this.previous.disabled = this.#offset === 0
     this.next.disabled = last >= found
-    fillOptions(this.form.elements.status, 'any status', statuses)
-    const run = this.form.elements.run.value
+    fillOptions(this.status, 'any status', statuses)
+    const run = this.run.value
     const rows = JSON.stringify([run, rollouts])
     if (rows === this.#rows) return
     this.#rows = rows
@@ -83,7 +83,7 @@ export class Rollouts {
   }
 
   #fillRuns() {
-    const { run } = this.form.elements
+    const { run } = this
     if (run.options.length === this.#runs().length) return
     fill(run, ...this.#runs().map(({ id, name }) => element('option', { value: id }, name)))
   }
@@ -96,14 +96,16 @@ export class Rollouts {
     const field = (label, input) => element('label', {}, element('span', {}, label), input)
     const number = (name, step) =>
       element('input', { name, type: 'number', step, ...(step === 1 && { min: 0 }) })
+    this.run = element('select', { name: 'run' })
+    this.status = element('select', { name: 'status' }, element('option', { value: '' }, 'any status'))
     const form = element(
       'form',
       { class: 'filters', role: 'search', oninput: refresh, onsubmit: (event) => event.preventDefault() },
-      field('Run', element('select', { name: 'run' })),
+      field('Run', this.run),
       field('Text', element('input', { name: 'text', type: 'search' })),
       field('Step', number('step', 1)),
       field('Group', number('group', 1)),
-      field('Status', element('select', { name: 'status' }, element('option', { value: '' }, 'any status'))),
+      field('Status', this.status),
       field(
         'Scored',
         element(

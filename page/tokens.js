@@ -129,7 +129,7 @@ export function showTokens(parent, { ledger, texts, advantage, branch }) {
     ...Object.entries(MODES).map(([name, { label }]) => element('option', { value: name }, label)),
   )
   box.addEventListener('mouseover', (event) => {
-    const place = event.target.dataset?.at
+    const place = event.target instanceof HTMLElement ? event.target.dataset.at : undefined
     if (place !== undefined) point(Number(place), false)
   })
   box.addEventListener('keydown', (event) => {

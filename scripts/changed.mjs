@@ -40,7 +40,7 @@ export function* scopesOf({ present, deleted }) {
   const rust = /^(crates|bindings|benches\/(rust|device))\/.*\.(rs|toml)$|^Cargo\.(toml|lock)$/
   const core =
     /^(crates\/fulmar[^/]*|bindings\/(node|faces))\/(src\/.*\.rs|.*\.toml|build\.rs)$|^Cargo\.(toml|lock)$/
-  const script = /\.(ts|mjs|json)$/
+  const script = /\.(ts|mjs|json)$|^page\//
   yield ['packages', undefined]
   yield ['tidy', undefined]
   if (any(rust)) yield ['rustfmt', undefined]
@@ -54,7 +54,7 @@ export function* scopesOf({ present, deleted }) {
   if (any(core) || any(/^tests\/(golden|conformance)\/|^scripts\/conform/)) yield ['conform', undefined]
   if (any(/^ts\/src\//)) yield ['dist', undefined]
   if (any(/^ts\/src\/|^api\//)) yield ['api', undefined]
-  if (any(/^ts\/|^tsconfig/)) yield ['tsc', undefined]
+  if (any(/^(ts|page)\/|^tsconfig/)) yield ['tsc', undefined]
   if (any(/^scripts\/|^tests\/scripts\//)) yield ['scripts', undefined]
   if (any(/^tests\/conformance\//)) yield ['conform-runner', undefined]
   const formatted = present.filter((file) => script.test(file))

@@ -207,7 +207,16 @@ export const STAGES = [
   {
     name: 'tsc',
     needs: ['packages'],
-    run: () => single(runTool('typescript/bin/tsc', ['-p', 'tsconfig.test.json'])),
+    run: async () => {
+      const results = []
+      for (const project of ['tsconfig.test.json', 'tsconfig.page.json'])
+        results.push(await single(runTool('typescript/bin/tsc', ['-p', project])))
+      return outcome(
+        ...['passed', 'failed', 'skipped', 'output'].map((part) =>
+          results.map((one) => one[part]).reduce((a, b) => a + b),
+        ),
+      )
+    },
   },
   {
     name: 'biome',

@@ -35,15 +35,23 @@ export interface Series {
   readonly values: readonly number[]
 }
 
+/** Names by run, with the revision that they are of: a page asks every two seconds. */
+const namesOfRuns = new WeakMap<RunTail, { readonly revision: number; readonly names: readonly string[] }>()
+
 /** Names of the metrics of a run, `phase/metric` each, in the order of first appearance. */
-export function seriesNames({ events }: RunTail): string[] {
-  const names = new Set<string>()
+export function seriesNames(run: RunTail): readonly string[] {
+  const { revision, events } = run
+  const known = namesOfRuns.get(run)
+  if (known?.revision === revision) return known.names
+  const found = new Set<string>()
   for (const event of events) {
-    if (event.event === 'eval') names.add(`${event.phase}/passRate`)
+    if (event.event === 'eval') found.add(`${event.phase}/passRate`)
     if (event.event === 'step')
-      for (const metric of Object.keys(event.metrics)) names.add(`${event.phase}/${metric}`)
+      for (const metric of Object.keys(event.metrics)) found.add(`${event.phase}/${metric}`)
   }
-  return [...names]
+  const names = [...found]
+  namesOfRuns.set(run, { revision, names })
+  return names
 }
 
 /** The points of one curve; none if the run lacks it. */

@@ -1,7 +1,7 @@
 /** A run folder, or the folder of an evaluation, as it grows: its events and a summary of each rollout. */
 
-import { stat } from 'node:fs/promises'
-import { basename, join, resolve } from 'node:path'
+import { realpath, stat } from 'node:fs/promises'
+import { basename, join, resolve, sep } from 'node:path'
 import { FulmarError, messageOf, readRegular } from '../core/index.js'
 import { isRunEvent, type RunEvent } from '../telemetry/run-event.js'
 import { RUN_CONFIG_BYTES_MAX } from '../telemetry/run-log.js'
@@ -104,6 +104,7 @@ export class RunTail {
 
   /** The whole line of a rollout. @throws {FulmarError} `IO` if its file was cut or has vanished; `CORRUPT` if it was replaced. */
   async rolloutLine(rollout: IndexedRollout): Promise<unknown> {
+    if (await leavesFolder(this.folder, rollout.file)) throw new FulmarError('IO', outside(rollout.file))
     const text = await this.#files.find(({ name }) => name === rollout.file)?.tail.read(rollout)
     try {
       return JSON.parse(text ?? '')
@@ -127,7 +128,8 @@ export class RunTail {
     let isAnyHere = this.config !== undefined
     for (const file of this.#files) {
       try {
-        if (await file.refresh((note) => this.#note(note))) isAnyHere = true
+        if (await leavesFolder(this.folder, file.name)) this.#note(outside(file.name))
+        else if (await file.refresh((note) => this.#note(note))) isAnyHere = true
       } catch (error) {
         isAnyHere = true
         this.#note(messageOf(error))
@@ -140,6 +142,7 @@ export class RunTail {
 
   async #readConfig(): Promise<void> {
     try {
+      if (await leavesFolder(this.folder, 'config.json')) return this.#note(outside('config.json'))
       const bytes = await readRegular(join(this.folder, 'config.json'), RUN_CONFIG_BYTES_MAX)
       if (bytes) this.config = JSON.parse(new TextDecoder().decode(bytes))
     } catch (error) {
@@ -186,6 +189,16 @@ export class RunTail {
     this.revision += 1
   }
 }
+
+/** Returns true for a link that leads out of the folder: what is there is not of the run. */
+async function leavesFolder(folder: string, name: string): Promise<boolean> {
+  const [root, path] = await Promise.all(
+    [folder, join(folder, name)].map((one) => realpath(one).catch(() => undefined)),
+  )
+  return root !== undefined && path !== undefined && !path.startsWith(root.endsWith(sep) ? root : root + sep)
+}
+
+const outside = (name: string): string => `${name} is a link that leads out of the folder, and is not read`
 
 /** A name for each run, all different: the folder's, with a number where several are called so. */
 export function labelsOf(runs: readonly RunTail[]): string[] {

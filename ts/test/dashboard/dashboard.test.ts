@@ -1,4 +1,5 @@
 import { appendFile, rm, writeFile } from 'node:fs/promises'
+import { connect } from 'node:net'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
@@ -122,6 +123,27 @@ describe('Dashboard', () => {
       expect((await ask(page.url, '/', { headers: { host } })).status).toBe(200)
   })
 
+  it('refuses raw requests that no browser sends, and goes on', async () => {
+    await using page = await Dashboard.open({ runs: [await madeRun()] })
+    const { port, host } = new URL(page.url)
+    const refused: readonly (readonly [request: string, status: number])[] = [
+      ['GET / HTTP/1.1\r\n\r\n', 400],
+      ['GET / HTTP/1.0\r\n\r\n', 403],
+      [`GET http://evil.example/ HTTP/1.1\r\nHost: ${host}\r\n\r\n`, 400],
+      [`GET //${host}/api/runs HTTP/1.1\r\nHost: ${host}\r\n\r\n`, 404],
+      [`GET / HTTP/1.1\r\nHost: evil.example\r\nHost: ${host}\r\n\r\n`, 403],
+      [`CONNECT ${host} HTTP/1.1\r\nHost: ${host}\r\n\r\n`, 0],
+      ['\u0000\u0001\r\n\r\n', 400],
+      [`GET / HTTP/1.1\r\nHost: ${host}\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, 431],
+    ]
+    for (const [request, status] of refused)
+      expect([request.slice(0, 60), await rawStatus(Number(port), request)]).toEqual([
+        request.slice(0, 60),
+        status,
+      ])
+    expect((await ask(page.url, '/')).status).toBe(200)
+  })
+
   it('gives no file but those of its list, and names what a request got wrong', async () => {
     const folder = await madeRun()
     await using page = await Dashboard.open({ runs: [folder] })
@@ -188,6 +210,20 @@ describe('Dashboard', () => {
     expect(bytes).toBeLessThan(PAGE_GZIP_BYTES_GOAL)
   })
 })
+
+/** Sends bytes and returns the status of the answer; 0 if the connection ends without one. */
+async function rawStatus(port: number, request: string): Promise<number> {
+  return await new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => socket.write(request))
+    let text = ''
+    socket.setEncoding('latin1').on('data', (chunk) => {
+      text += chunk
+      socket.end()
+    })
+    socket.on('error', () => undefined)
+    socket.on('close', () => resolve(Number(/^HTTP\/1\.1 (\d+)/.exec(text)?.[1] ?? 0)))
+  })
+}
 
 describe('fulmar dashboard', () => {
   it('prints its address, and ends when the user stops it', async () => {

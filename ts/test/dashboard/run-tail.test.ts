@@ -1,4 +1,4 @@
-import { appendFile, rename, rm, truncate, writeFile } from 'node:fs/promises'
+import { appendFile, rename, rm, symlink, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { TAIL_LINE_BYTES_MAX } from '../../src/dashboard/line-tail.js'
@@ -127,6 +127,30 @@ describe('RunTail', () => {
     await expect(RunTail.open(folder)).rejects.toMatchObject({ code: 'MALFORMED' })
     await expect(RunTail.open(join(folder, 'absent'))).rejects.toMatchObject({ code: 'IO' })
   })
+
+  it.skipIf(process.platform === 'win32')(
+    'does not follow a link out of the folder, but one to the folder',
+    async () => {
+      const [folder, other] = [await madeRun(), await madeRun()]
+      const [path, linked] = [join(folder, 'samples.jsonl'), join(await newFolder(), 'run')]
+      await symlink(folder, linked)
+      const run = await RunTail.open(linked)
+      expect([run.rollouts.length, run.notes]).toEqual([4, []])
+      await rm(path)
+      await symlink(join(other, 'samples.jsonl'), path)
+      await rm(join(folder, 'config.json'))
+      await symlink('/etc/hostname', join(folder, 'config.json'))
+      await run.refresh()
+      expect(run.notes).toEqual([
+        'config.json is a link that leads out of the folder, and is not read',
+        'samples.jsonl is a link that leads out of the folder, and is not read',
+      ])
+      const [first] = run.rollouts
+      if (first) await expect(run.rolloutLine(first)).rejects.toMatchObject({ code: 'IO' })
+      const anew = await RunTail.open(folder)
+      expect([anew.rollouts.length, anew.config]).toEqual([0, undefined])
+    },
+  )
 
   it('notes a file that is replaced by a folder, and a rollout that is not there any more', async () => {
     const folder = await madeRun()
