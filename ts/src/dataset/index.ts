@@ -1,5 +1,6 @@
 /** Public data sets of offline reinforcement learning. */
 
+export { ActionTokenizerBase } from './action-tokenizer.js'
 export { D4RLExperienceReplay, type D4RLOptions } from './d4rl-experience-replay.js'
 export { BaseDatasetExperienceReplay } from './dataset-experience-replay.js'
 export type { DatasetOptions } from './dataset-options.js'
@@ -7,4 +8,17 @@ export { type DatasetFactory, datasetSources, loadDataset, registerDataset } fro
 export { MinariExperienceReplay, type MinariOptions } from './minari-experience-replay.js'
 export type { PreprocessOptions, RowsFn } from './preprocess.js'
 export { type ReadD4RLOptions, readD4RL, readMinari } from './read-dataset.js'
+export {
+  type GripperMode,
+  type RobotActionSpace,
+  RobotDatasetMetadata,
+  type RobotDatasetMetadataOptions,
+} from './robot-dataset-metadata.js'
+export { UniformActionTokenizer, type UniformActionTokenizerOptions } from './uniform-action-tokenizer.js'
+export { type ValidateVlaOptions, validateVlaTensordict } from './validate-vla-tensordict.js'
+export {
+  type NormStats,
+  VocabTailActionTokenizer,
+  type VocabTailActionTokenizerOptions,
+} from './vocab-tail-action-tokenizer.js'
 export { type WriteMinariOptions, writeMinari } from './write-minari.js'
