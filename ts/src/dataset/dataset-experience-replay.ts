@@ -41,12 +41,12 @@ export abstract class BaseDatasetExperienceReplay extends TensorDictReplayBuffer
   readonly dataPath: string
 
   /** @internal */
-  protected constructor(place: DatasetPlace, options: DatasetOptions) {
+  protected constructor(place: DatasetPlace, options: DatasetOptions, rows = loadMemmap(place.dataPath)) {
     const { batchSize, sampler, prefetch, seed, transform = [], collateFn } = options
     const { writer = new ImmutableDatasetWriter() } = options
     const transforms = [transform, collateFn ? { forward: collateFn } : []].flat()
     super({
-      ...{ storage: new TensorStorage(loadMemmap(place.dataPath)), writer, transforms },
+      ...{ storage: new TensorStorage(rows), writer, transforms },
       ...(batchSize !== undefined && { batchSize }),
       ...(sampler && { sampler }),
       ...(prefetch !== undefined && { prefetch }),

@@ -89,7 +89,8 @@ export function checkBoolean(name: string, value: unknown): void {
   throw new FulmarError('MALFORMED', `options.${name} must be a boolean: got ${describeValue(value)}`)
 }
 
-function checkWhole(name: string, value: unknown, least: number): void {
+/** @throws {FulmarError} `OUT_OF_RANGE`. */
+export function checkWhole(name: string, value: unknown, least: number): void {
   if (typeof value === 'number' && Number.isSafeInteger(value) && value >= least) return
   const got = describeValue(value)
   throw new FulmarError(

@@ -4,8 +4,20 @@ export { ActionTokenizerBase } from './action-tokenizer.js'
 export { D4RLExperienceReplay, type D4RLOptions } from './d4rl-experience-replay.js'
 export { BaseDatasetExperienceReplay } from './dataset-experience-replay.js'
 export type { DatasetOptions } from './dataset-options.js'
+export {
+  type LeRobotColumn,
+  type LeRobotKeyMap,
+  lerobotColumnsToTensorDict,
+} from './lerobot-columns.js'
+export {
+  type LeRobotColumnsOptions,
+  LeRobotExperienceReplay,
+  type LeRobotOptions,
+  type LeRobotRowsOptions,
+} from './lerobot-experience-replay.js'
 export { type DatasetFactory, datasetSources, loadDataset, registerDataset } from './load-dataset.js'
 export { MinariExperienceReplay, type MinariOptions } from './minari-experience-replay.js'
+export type { EncodedFrame } from './mp4-file.js'
 export type { PreprocessOptions, RowsFn } from './preprocess.js'
 export { type ReadD4RLOptions, readD4RL, readMinari } from './read-dataset.js'
 export {
@@ -16,6 +28,19 @@ export {
 } from './robot-dataset-metadata.js'
 export { UniformActionTokenizer, type UniformActionTokenizerOptions } from './uniform-action-tokenizer.js'
 export { type ValidateVlaOptions, validateVlaTensordict } from './validate-vla-tensordict.js'
+export {
+  type DecodeVideoOptions,
+  type VideoBinOptions,
+  VideoClipRef,
+  type VideoClipRefOptions,
+} from './video-clip-ref.js'
+export {
+  clearVideoDecoderCache,
+  setVideoDecoderCacheSize,
+  type VideoDecode,
+  type VideoPicture,
+} from './video-decoder.js'
+export type { VideoTrack } from './video-track.js'
 export {
   type NormStats,
   VocabTailActionTokenizer,

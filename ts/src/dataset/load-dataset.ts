@@ -3,6 +3,7 @@
 import { checkKnownKeys, describeValue, FulmarError, nearestName } from '../core/index.js'
 import { D4RLExperienceReplay, type D4RLOptions } from './d4rl-experience-replay.js'
 import type { BaseDatasetExperienceReplay } from './dataset-experience-replay.js'
+import { LeRobotExperienceReplay, type LeRobotOptions } from './lerobot-experience-replay.js'
 import { MinariExperienceReplay, type MinariOptions } from './minari-experience-replay.js'
 
 /** Opens the data set `id` of a source. */
@@ -13,6 +14,7 @@ export type DatasetFactory<T = unknown> = (
 
 const factories = new Map<string, DatasetFactory>([
   ['d4rl', (id, options) => D4RLExperienceReplay.open(id, options)],
+  ['lerobot', (id, options) => LeRobotExperienceReplay.open(id, options)],
   ['minari', (id, options) => MinariExperienceReplay.open(id, options)],
 ])
 
@@ -39,6 +41,10 @@ export async function loadDataset(
   name: `d4rl:${string}`,
   options?: D4RLOptions,
 ): Promise<D4RLExperienceReplay>
+export async function loadDataset(
+  name: `lerobot:${string}`,
+  options?: LeRobotOptions,
+): Promise<LeRobotExperienceReplay>
 export async function loadDataset(
   name: `minari:${string}`,
   options?: MinariOptions,

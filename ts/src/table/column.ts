@@ -149,7 +149,7 @@ export function columnFrom(
  * A nested cell as a JSON value: lists become arrays, groups objects, and integers numbers.
  * @throws {FulmarError} `OUT_OF_RANGE` for an integer beyond 2^53 - 1, `MALFORMED` for what JSON does not have.
  */
-function jsonFrom(cell: unknown, place: string, limit: number, depth: number): Json {
+export function jsonFrom(cell: unknown, place: string, limit: number, depth: number): Json {
   if (depth > TABLE_DEPTH_MAX) {
     throw new FulmarError('LIMIT_EXCEEDED', `${place} must be nested at most ${TABLE_DEPTH_MAX} deep`)
   }

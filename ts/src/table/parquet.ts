@@ -205,7 +205,7 @@ function isListOf(field: SchemaTree, depth: number): boolean {
  * The dtype of the values of a column; of the last field, if it is a group.
  * @throws {FulmarError} `INCOMPATIBLE` if it, or any field of the group, has a type that neither tensors nor JSON have.
  */
-function leafDtype(column: string, node: SchemaTree): Dtype | 'text' {
+export function leafDtype(column: string, node: SchemaTree): Dtype | 'text' {
   if (node.children.length > 0) {
     const [last = 'text'] = node.children.map((child) => leafDtype(column, child)).reverse()
     return last

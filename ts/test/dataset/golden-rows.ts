@@ -70,12 +70,25 @@ export function expectRows(dict: TensorDict, want: unknown, at = 'rows'): void {
   expect(dict.keys().sort(), at).toEqual(Object.keys(wanted).sort())
   for (const [name, value] of Object.entries(wanted)) {
     const [found, place] = [dict.get(name), `${at}.${name}`]
-    if (found instanceof TensorDict) expectRows(found, value, place)
+    const video = videoOf(value)
+    if (found instanceof TensorDict && video) expectVideo(found, video, place)
+    else if (found instanceof TensorDict) expectRows(found, value, place)
     else if (found instanceof Tensor) expectTensor(found, value as Wanted, place)
     else if (found instanceof NonTensorData) expect(found.value, place).toEqual(textsOf(value))
     else if (found instanceof NonTensorStack) expect(found.values, place).toEqual(textsOf(value))
     else expect.fail(`${place} is ${String(found)}`)
   }
+}
+
+/** Addresses of frames: their files have other paths here. */
+function expectVideo(found: TensorDict, want: Wanted, at: string): void {
+  for (const key of ['frame_index', 'file_id'])
+    expectTensor(found.tensor(key), want[key] as Wanted, `${at}.${key}`)
+  expect(found.batchSize, at).toEqual(want.batch)
+}
+
+function videoOf(want: unknown): Wanted | undefined {
+  return (want as { readonly $video?: Wanted }).$video
 }
 
 function keysOf(want: unknown): Wanted {
