@@ -5,9 +5,6 @@ import { FulmarError, messageOf } from '../core/index.js'
 /** Most pixels of an image. */
 const IMAGE_PIXELS_MAX = 2 ** 26
 
-/** Most megabytes that the decoder of JPEG may take. */
-const JPEG_MEMORY_MB_MAX = 1024
-
 /** An image as `[3, height, width]`. */
 export interface ImagePixels {
   readonly width: number
@@ -23,7 +20,7 @@ export type DecodeImage = (bytes: Uint8Array) => ImagePixels
  * The decoder throws `CORRUPT` for other bytes and `LIMIT_EXCEEDED` above 2^26 pixels.
  */
 export async function imageDecoder(): Promise<DecodeImage> {
-  const [png, jpeg] = await Promise.all([import('fast-png'), import('jpeg-js')])
+  const [png, jpeg] = await Promise.all([import('fast-png'), import('@cwasm/jpeg-turbo')])
   return (bytes) => {
     try {
       if (bytes[0] === 0x89) return pngPixels(bytes, png)
@@ -66,12 +63,23 @@ function unpackedGray({ width, height, depth, data }: import('fast-png').Decoded
   })
 }
 
-function jpegPixels(bytes: Uint8Array, { decode }: typeof import('jpeg-js')): ImagePixels {
-  const { width, height, data } = decode(bytes, {
-    ...{ useTArray: true, formatAsRGBA: false, tolerantDecoding: false },
-    ...{ maxResolutionInMP: IMAGE_PIXELS_MAX / 1e6, maxMemoryUsageInMB: JPEG_MEMORY_MB_MAX },
-  })
-  return { width, height, pixels: planes({ width, height, data, channels: 3 }, 1) }
+function jpegPixels(bytes: Uint8Array, { decode }: typeof import('@cwasm/jpeg-turbo')): ImagePixels {
+  const [declaredWidth, declaredHeight] = jpegSize(bytes)
+  checkPixels(declaredWidth, declaredHeight)
+  const { width, height, data } = decode(bytes)
+  return { width, height, pixels: planes({ width, height, data, channels: 4 }, 1) }
+}
+
+/** Reads the size from the frame header, the first marker from 0xC0 to 0xCF that is not a table. */
+function jpegSize(bytes: Uint8Array): readonly [width: number, height: number] {
+  const word = (at: number) => ((bytes[at] ?? 0) << 8) | (bytes[at + 1] ?? 0)
+  for (let at = 2; at + 9 <= bytes.length; at += 2 + word(at + 2)) {
+    const marker = bytes[at + 1] ?? 0
+    if (bytes[at] !== 0xff) break
+    const isFrame = marker >= 0xc0 && marker <= 0xcf && ![0xc4, 0xc8, 0xcc].includes(marker)
+    if (isFrame) return [word(at + 7), word(at + 5)]
+  }
+  throw new Error('no header of a frame')
 }
 
 function checkPixels(width: number, height: number): void {
