@@ -41,6 +41,7 @@ import { ted } from './ted.mjs'
 import { tedFolders } from './ted-folders.mjs'
 import { templates } from './templates.mjs'
 import { tensordict } from './tensordict.mjs'
+import { tldr } from './tldr.mjs'
 import { tokenizers } from './tokenizers.mjs'
 import { transforms } from './transforms.mjs'
 import { trees } from './trees.mjs'
@@ -72,6 +73,7 @@ export const ADAPTERS = [
   preferences,
   objective,
   rewards,
+  tldr,
   rlhf,
   absent,
 ]

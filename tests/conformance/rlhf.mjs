@@ -9,14 +9,30 @@ import {
   tokenLogProbs,
 } from 'fulmar/objective'
 import { Ragged, Tensor } from 'fulmar/tensor'
-import { TensorDictTokenizer } from 'fulmar/torchrl'
+import {
+  createInfiniteIterator,
+  PairwiseDataset,
+  PromptData,
+  PromptTensorDictTokenizer,
+  preTokenizationHook,
+  RewardData,
+  TensorDictTokenizer,
+} from 'fulmar/torchrl'
+import { dictDiffers, membersIn, tensorDiffers } from './golden-values.mjs'
 import { attempt, decided, farther, flat, singles } from './loss-rows.mjs'
 
 const NO_VALUES = 'a coefficient is not updated by no divergence'
 const ANEW = 'a group of answers that is complete begins anew'
 
 const CHECKS = {
+  toy_tokenizer: vocabulary,
   TensorDictTokenizer: tokenized,
+  PromptTensorDictTokenizer: prompted,
+  'PromptData.mask_label': masked,
+  RewardData: rewarded,
+  PairwiseDataset: paired,
+  pre_tokenization_hook: hooked,
+  create_infinite_iterator: endless,
   ConstantKLController: constant,
   AdaptiveKLController: adaptive,
   TopKRewardSelector: chosen,
@@ -27,9 +43,10 @@ export const rlhf = {
   topic: 'rlhf',
   members: {
     input: `id topic note max_length padding truncation return_tensordict sample kl_coef init_kl_coef target horizon steps.*.kl_values
-      steps.*.type total_dialog_turns topk_size calls logits labels`,
-    expected: 'ok model_after_init model_after returns steps.*.coef',
+      steps.*.type total_dialog_turns topk_size calls logits labels input pad_token_id rows source`,
+    expected: 'ok model_after_init model_after returns steps.*.coef vocab pad unk eos default_pad first_8',
     refusal: 'error:ok',
+    aside: { kind: 'words for people' },
   },
   matches: ({ topic, id }) => Object.hasOwn(CHECKS, topic) && id !== undefined,
   prepare: toyTokenizer,
@@ -95,6 +112,99 @@ function columnDiffers(got, want) {
   if (want.$nts) return same(rows, want.$nts)
   const width = rows[0].length
   return same(['int64', [rows.length, width], rows.flat()], [want.$t, want.s, want.d])
+}
+
+function vocabulary({ vocab, pad, unk, eos }, tokenizer) {
+  const words = Array.from({ length: tokenizer.vocabSize }, (_, id) => tokenizer.tokenOf(id))
+  return same(
+    [words, ...['<pad>', '<unk>', '<eos>'].map((one) => tokenizer.idOf(one))],
+    [vocab, pad, unk, eos],
+  )
+}
+
+function prompted({ max_length: maxLength, sample, ok, error }, tokenizer) {
+  const map = new PromptTensorDictTokenizer({ tokenizer, maxLength, value: 0, endId: 2 })
+  const made = attempt(() => map.apply(sample))
+  if (error) return made.code ? undefined : 'must be refused'
+  return made.code ?? dictDiffers(made.value, ok)
+}
+
+function masked({ input, pad_token_id: padTokenId, ok, default_pad: wanted }) {
+  const { input_ids: rows, prompt_rindex: ends } = input
+  const shape = [rows.length, rows[0].length]
+  const fields = {
+    input_ids: Tensor.from(integers(rows), { shape }),
+    attention_mask: Tensor.from(integers(rows).fill(1n), { shape }),
+    prompt_rindex: Tensor.from(integers(ends)),
+  }
+  const data = PromptData.from(fields, { batchSize: [rows.length] })
+  const prompts = PromptData.maskLabel(data, { padTokenId })
+  const { batch_size: batchSize, ...members } = membersIn(ok)
+  return (
+    same([...prompts.batchSize], batchSize) ??
+    Object.keys(members)
+      .map((name) => tensorDiffers(prompts.dict.get([name]), members[name]))
+      .find((one) => one !== undefined) ??
+    tensorDiffers(PromptData.maskLabel(data).input_ids, wanted)
+  )
+}
+
+const integers = (value) => BigInt64Array.from(flat(value), BigInt)
+
+/** Records of texts of three tokens, as the original builds them: counted from 0. */
+function textsOf(first, numRows) {
+  const ids = BigInt64Array.from({ length: 3 * numRows }, (_, at) => BigInt(first + at))
+  const fields = {
+    input_ids: Tensor.from(ids, { shape: [numRows, 3] }),
+    attention_mask: Tensor.from(
+      ids.map(() => 1n),
+      { shape: [numRows, 3] },
+    ),
+  }
+  return RewardData.from(fields, { batchSize: [numRows] })
+}
+
+const described = ({ dtype, shape, data }) => ({
+  $dict: [
+    ['$t', { i64: 'int64' }[dtype]],
+    ['s', [...shape]],
+    ['d', Array.from(data, Number)],
+  ],
+})
+
+function rewarded({ ok }) {
+  const data = textsOf(0, 2)
+  const missing = [data.rewards ?? null, data.end_scores ?? null]
+  return same([Object.keys(RewardData.fields).sort(), ...missing, described(data.at(0).input_ids)], ok)
+}
+
+function paired({ ok }) {
+  const pairs = PairwiseDataset.from(
+    { chosen_data: textsOf(0, 2), rejected_data: textsOf(0, 2) },
+    { batchSize: [2] },
+  )
+  const [second, first] = [pairs.at(1), pairs.at([0])]
+  return same(
+    [[...pairs.batchSize], described(second.chosen_data.input_ids), described(first.rejected_data.input_ids)],
+    ok,
+  )
+}
+
+async function hooked({ rows, ok }) {
+  const read = async function* () {
+    yield* rows
+  }
+  const texts = []
+  for await (const row of preTokenizationHook(read)) texts.push(row)
+  return same(texts, ok)
+}
+
+function endless({ source, first_8: wanted }) {
+  const items = createInfiniteIterator(source)
+  return same(
+    range(8).map(() => items.next().value),
+    wanted,
+  )
 }
 
 function constant(row) {

@@ -23,7 +23,7 @@ export interface DatasetSource {
   /** For messages, such as `d4rl:hopper-medium-v2`. */
   readonly label: string
   /** Options that the rows depend on, which are kept in the folder; none for a folder that is never asked for again. */
-  readonly conversion: Readonly<Record<string, boolean | string>>
+  readonly conversion: Readonly<Record<string, boolean | number | string>>
   /** Fetches the files and converts them to a new folder. */
   convert(folder: string): Promise<void>
 }

@@ -106,7 +106,7 @@ export function toArrow(dict: TensorDict): Uint8Array {
 export function fromArrow(bytes: Uint8Array): TensorDict {
   checkTypedArray('bytes', bytes, Uint8Array)
   const limit = elementsMax(bytes)
-  const table = parsed(bytes, limit)
+  const table = arrowTable(bytes, limit)
   checkCount(table.schema.fields.length)
   checkRows(table.numRows, limit)
   const forms = formsOf(table.schema.metadata.get(METADATA_KEY))
@@ -116,7 +116,8 @@ export function fromArrow(bytes: Uint8Array): TensorDict {
   return dictOf(columns, table.numRows)
 }
 
-function parsed(bytes: Uint8Array, limit: number): Table {
+/** @internal The table of a file or a stream. @throws {FulmarError} `MALFORMED`. */
+export function arrowTable(bytes: Uint8Array, limit: number): Table {
   try {
     checkFrames(bytes, limit)
     // The registry is the reader's only way to a codec; each file has its own bound, and reading does not pause.

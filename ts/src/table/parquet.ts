@@ -126,8 +126,8 @@ async function parsed(file: ArrayBuffer, limit: number) {
   }
 }
 
-/** Refuses a file whose columns would take more than 2,147,483,647 bytes when decompressed. */
-function checkUnpacked({ row_groups: groups }: FileMetaData): void {
+/** @internal Refuses groups of rows whose columns would take more than 2,147,483,647 bytes when decompressed. */
+export function checkUnpacked({ row_groups: groups }: Pick<FileMetaData, 'row_groups'>): void {
   let total = 0
   for (const { columns } of groups) {
     for (const { meta_data: column } of columns) total += Number(column?.total_uncompressed_size ?? 0)

@@ -17,12 +17,32 @@ export {
 } from './data/apply-chat-template.js'
 export { type ChatFields, ChatHistory, type TokenizingOptions } from './data/chat-history.js'
 export { ContentBase, type ContentFields } from './data/content.js'
+export { createInfiniteIterator } from './data/create-infinite-iterator.js'
+export {
+  type Dataloader,
+  type DataloaderOptions,
+  type DataloaderState,
+  getDataloader,
+} from './data/get-dataloader.js'
 export { History } from './data/history.js'
 export type { FromTextOptions, GrowOptions, HistorySpec } from './data/history-options.js'
 export { LogProbs, type SequenceFields } from './data/log-probs.js'
 export { type LossBatchOptions, type LossBatchRows, lossBatch } from './data/loss-batch.js'
 export { type MaskFields, Masks } from './data/masks.js'
 export type { Nested } from './data/nested.js'
+export {
+  PairwiseDataset,
+  type PairwiseDatasetClass,
+  type PairwiseDatasetFields,
+  type PreTokenizationHookOptions,
+  preTokenizationHook,
+} from './data/pairwise-dataset.js'
+export { PromptData, type PromptDataClass, type PromptDataFields } from './data/prompt-data.js'
+export {
+  PromptTensorDictTokenizer,
+  type PromptTensorDictTokenizerOptions,
+} from './data/prompt-tensor-dict-tokenizer.js'
+export { RewardData, type RewardDataFields } from './data/reward-data.js'
 export type { SequenceSpec, SequencesOptions, TokenField } from './data/sequences.js'
 export {
   BinaryDiscreteTensorSpec,
@@ -45,6 +65,13 @@ export {
   type TensorDictTokenizerOptions,
 } from './data/tensor-dict-tokenizer.js'
 export { Text, type TextFields } from './data/text.js'
+export {
+  type PreTokenizationHook,
+  type TextRow,
+  type TokenDatasetOptions,
+  TokenizedDatasetLoader,
+  type TokenizedDatasetLoaderOptions,
+} from './data/tokenized-dataset-loader.js'
 export { Tokenizer, type TokenizerOptions } from './data/tokenizer.js'
 export { Tokens } from './data/tokens.js'
 export {
