@@ -13,7 +13,7 @@ export const same = (got, want) =>
 export const membersIn = ({ $dict }) => Object.fromEntries($dict)
 
 /** The first difference of a dictionary; a member `cls` is for its caller. */
-export function dictDiffers(got, { $td, k, names, cls: _, ...rest }) {
+export function dictDiffers(got, { $td, k, names, cls: _, ...rest }, relative = 0, absolute = 0) {
   const strange = Object.keys(rest)[0]
   if (strange !== undefined) return `a dictionary with ${strange}`
   const keys = Object.keys(k)
@@ -21,12 +21,14 @@ export function dictDiffers(got, { $td, k, names, cls: _, ...rest }) {
     same([...got.batchSize], $td) ??
     (names && same([...got.names], names)) ??
     same(got.keys().toSorted(), keys.toSorted()) ??
-    keys.map((key) => entryDiffers(key, got, k[key])).find((one) => one !== undefined)
+    keys.map((key) => entryDiffers(key, got, k[key], relative, absolute)).find((one) => one !== undefined)
   )
 }
 
-function entryDiffers(key, dict, want) {
-  const difference = want.$td ? dictDiffers(dict.dict([key]), want) : tensorDiffers(dict.get([key]), want)
+function entryDiffers(key, dict, want, ...near) {
+  const difference = want.$td
+    ? dictDiffers(dict.dict([key]), want, ...near)
+    : tensorDiffers(dict.get([key]), want, ...near)
   return difference && `${key}: ${difference}`
 }
 
@@ -46,7 +48,9 @@ export function tensorDiffers(got, want, relative = 0, absolute = 0) {
   }
   const numbers = d.map(Number)
   const at = numbers.findIndex(
-    (one, index) => !(Math.abs(one - values[index]) <= absolute + relative * Math.abs(one)),
+    (one, index) =>
+      !Object.is(one, values[index]) &&
+      !(Math.abs(one - values[index]) <= absolute + relative * Math.abs(one)),
   )
   if (values.length !== numbers.length) return `got ${values.length} elements, expected ${numbers.length}`
   return at < 0 ? undefined : `element ${at}: got ${values[at]}, expected ${d[at]}`

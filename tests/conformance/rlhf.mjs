@@ -11,11 +11,15 @@ import {
 import { Ragged, Tensor } from 'fulmar/tensor'
 import {
   createInfiniteIterator,
+  generatedLogProbs,
   PairwiseDataset,
   PromptData,
   PromptTensorDictTokenizer,
+  paddedLeftToRight,
+  paddedRightToLeft,
   preTokenizationHook,
   RewardData,
+  RolloutFromModel,
   TensorDictTokenizer,
 } from 'fulmar/torchrl'
 import { dictDiffers, membersIn, tensorDiffers } from './golden-values.mjs'
@@ -25,6 +29,15 @@ const NO_VALUES = 'a coefficient is not updated by no divergence'
 const ANEW = 'a group of answers that is complete begins anew'
 
 const CHECKS = {
+  constants,
+  rollout,
+  get_scores: scored,
+  padded_right_to_left: ({ input, ok }) => tensorDiffers(paddedRightToLeft(tensorOf(input)), ok),
+  padded_left_to_right: ({ input, ok, sequence_length: sequenceLength }) =>
+    tensorDiffers(
+      paddedLeftToRight(tensorOf(input), sequenceLength === undefined ? {} : { sequenceLength }),
+      ok,
+    ),
   toy_tokenizer: vocabulary,
   TensorDictTokenizer: tokenized,
   PromptTensorDictTokenizer: prompted,
@@ -39,14 +52,18 @@ const CHECKS = {
   logprobs_of_labels: labelled,
 }
 
+const NAMES = 'the dimensions of rollouts have no names here'
+
 export const rlhf = {
   topic: 'rlhf',
   members: {
     input: `id topic note max_length padding truncation return_tensordict sample kl_coef init_kl_coef target horizon steps.*.kl_values
-      steps.*.type total_dialog_turns topk_size calls logits labels input pad_token_id rows source`,
-    expected: 'ok model_after_init model_after returns steps.*.coef vocab pad unk eos default_pad first_8',
+      steps.*.type total_dialog_turns topk_size calls logits labels input pad_token_id rows source
+      sequence_length scores generated max_new_tokens B prompt_len kl_coef score_clip input_ids prompt_rindex model reward_model`,
+    expected: `ok model_after_init model_after returns steps.*.coef vocab pad unk eos default_pad first_8 EOS_TOKEN_ID
+      log_ratio generated_tokens kl_queue`,
     refusal: 'error:ok',
-    aside: { kind: 'words for people' },
+    aside: { kind: 'words for people', 'ok.names': NAMES, 'ok.k.next.names': NAMES },
   },
   matches: ({ topic, id }) => Object.hasOwn(CHECKS, topic) && id !== undefined,
   prepare: toyTokenizer,
@@ -146,6 +163,89 @@ function masked({ input, pad_token_id: padTokenId, ok, default_pad: wanted }) {
       .map((name) => tensorDiffers(prompts.dict.get([name]), members[name]))
       .find((one) => one !== undefined) ??
     tensorDiffers(PromptData.maskLabel(data).input_ids, wanted)
+  )
+}
+
+/** The end that pads, where none is given. */
+function constants({ EOS_TOKEN_ID: end }) {
+  const padded = paddedLeftToRight(Tensor.from(integers([7]), { shape: [1, 1] }), { sequenceLength: 2 })
+  return same(Number(padded.data[1]), end)
+}
+
+const tensorOf = ({ $t, s, d }) => Tensor.from($t === 'int64' ? integers(d) : singles(d), { shape: s })
+
+function scored({ scores, generated, max_new_tokens: steps, ok }) {
+  const { gathered, max } = membersIn(ok)
+  const of = (options) => generatedLogProbs(scores.map(tensorOf), tensorOf(generated), options)
+  const own = of({})
+  return (
+    same(own.shape[1], steps) ??
+    tensorDiffers(own.reshape([...own.shape, 1]), gathered, ...NEAR) ??
+    tensorDiffers(of({ useMax: true }), max, ...NEAR)
+  )
+}
+
+const NEAR = [1e-5, 1e-6]
+
+/** A ratio is the difference of two numbers of about 12, each near to a relative 1e-5 at most. */
+const NEAR_RATIO = [1e-5, 2e-5]
+
+/** The vocabulary of the models of the rows. */
+const VOCABULARY = 50_257
+
+/** Log-probabilities of the tokens of a row where the logit of `v` behind `id` is `scale * ((id * (v + 1)) mod 7)`. */
+function logProbsOf(ids, scale) {
+  return Float32Array.from(ids, (id, at) => {
+    if (at === 0) return Number.NaN
+    const logit = (v) => scale * ((ids[at - 1] * (v + 1)) % 7)
+    let sum = 0
+    for (let v = 0; v < VOCABULARY; v++) sum += Math.exp(logit(v))
+    return logit(id) - Math.log(sum)
+  })
+}
+
+/** The answers are those of the row: the policy draws them. */
+async function rollout(row) {
+  const { input_ids: whole, prompt_rindex: ends, generated, max_new_tokens: maxNewTokens } = row
+  const scorer = (scale) => ({ score: async ({ ids }) => ({ logProbs: logProbsOf(ids, scale) }) })
+  const answerOf = (prompt) => generated.find((ids) => prompt.every((id, at) => id === ids[at]))
+  const model = {
+    version: 0,
+    generate: async ({ promptIds }) => {
+      const all = answerOf([...promptIds])
+      const ids = Uint32Array.from(all.slice(promptIds.length))
+      const logProbs = logProbsOf(all, 0.5).slice(promptIds.length)
+      return { ids, logProbs, sampledLogProbs: new Float32Array(ids.length), finishReason: 'length' }
+    },
+  }
+  const rewardModel = (rows) => rows.map((ids) => (ids.reduce((sum, id) => sum + id, 0) % 1000) / 50)
+  const rollouts = new RolloutFromModel({
+    ...{ model, refModel: scorer(0.25), rewardModel, maxNewTokens },
+    ...{ klCoef: row.kl_coef, scoreClip: row.score_clip },
+  })
+  const shape = [whole.length, whole[0].length]
+  const fields = {
+    input_ids: Tensor.from(integers(whole), { shape }),
+    attention_mask: Tensor.from(integers(whole).fill(1n), { shape }),
+    prompt_rindex: Tensor.from(integers(ends)),
+  }
+  const batch = PromptData.from(fields, { batchSize: [row.B] })
+  const drawn = await rollouts.generate(batch)
+  // The rows of the original are as long as the longest answer; ours leave room for the longest that there could be.
+  const width = generated[0].length
+  const tokens = drawn.tokens.slice({ dim: 1, end: width })
+  const steps = await rollouts.createRolloutTd(batch, { ...drawn, tokens, logRatio: tensorOf(row.log_ratio) })
+  const { names: _, k, ...wanted } = row.ok
+  const { names: __, ...next } = k.next
+  return (
+    tensorDiffers(drawn.logRatio, row.log_ratio, ...NEAR_RATIO) ??
+    tensorDiffers(steps.tensor('action'), row.generated_tokens) ??
+    dictDiffers(steps, { ...wanted, k: { ...k, next } }, ...NEAR) ??
+    farther(
+      'kl_queue',
+      rollouts.klQueue.map((one) => -row.kl_coef * one),
+      row.kl_queue,
+    )
   )
 }
 

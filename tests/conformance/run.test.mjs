@@ -562,9 +562,9 @@ test('a change that no comparison notices is shown, with its place', () => {
   const { status, stdout } = conform('--perturb', right)
   assert.match(stdout, /^jinja: 2 rows, [1-9]\d* changes, 0 unnoticed\n/)
   assert.equal(status, 0, stdout)
-  const skipped = rowsOf('objective/rlhf.jsonl').filter((line) => line.includes('"topic":"rollout"'))
+  const skipped = rowsOf('fetch/hub.jsonl').filter((line) => line.includes('"topic":"hf_hub_download"'))
   assert.match(
-    conform('--perturb', file('rollout.jsonl', skipped)).stdout,
+    conform('--perturb', file('skipped-only.jsonl', skipped)).stdout,
     /0 changes, 0 unnoticed.*\n0 passed, 1 failed/,
   )
 })
@@ -577,11 +577,11 @@ test('a member that an adapter does not know fails its row', () => {
 })
 
 test('a topic without a feature is skipped for a reason, and never passes', () => {
-  const rows = rowsOf('objective/rlhf.jsonl').filter((line) => line.includes('"topic":"get_scores"'))
+  const rows = rowsOf('fetch/hub.jsonl').filter((line) => line.includes('"topic":"hf_hub_download"'))
   const { status, stdout } = conform(file('absent.jsonl', rows))
   assert.match(
     stdout,
-    /absent\.jsonl: 0 passed, 0 failed, 3 skipped\n {2}3 SKIPPED for want of .*: no feature yet/,
+    /absent\.jsonl: 0 passed, 0 failed, 10 skipped\n {2}10 SKIPPED for want of .*: no feature yet/,
   )
   assert.equal(status, 0)
 })

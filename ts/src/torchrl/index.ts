@@ -26,10 +26,20 @@ export {
 } from './data/get-dataloader.js'
 export { History } from './data/history.js'
 export type { FromTextOptions, GrowOptions, HistorySpec } from './data/history-options.js'
+export { LLMData } from './data/llm-data.js'
+export { LLMInput } from './data/llm-input.js'
+export { LLMOutput } from './data/llm-output.js'
+export type { LLMDataFields, LLMInputFields, LLMOutputFields, LLMParts } from './data/llm-record.js'
 export { LogProbs, type SequenceFields } from './data/log-probs.js'
 export { type LossBatchOptions, type LossBatchRows, lossBatch } from './data/loss-batch.js'
 export { type MaskFields, Masks } from './data/masks.js'
 export type { Nested } from './data/nested.js'
+export {
+  type GeneratedLogProbsOptions,
+  generatedLogProbs,
+  paddedLeftToRight,
+  paddedRightToLeft,
+} from './data/padded-rows.js'
 export {
   PairwiseDataset,
   type PairwiseDatasetClass,
@@ -43,6 +53,12 @@ export {
   type PromptTensorDictTokenizerOptions,
 } from './data/prompt-tensor-dict-tokenizer.js'
 export { RewardData, type RewardDataFields } from './data/reward-data.js'
+export {
+  type GeneratedRows,
+  type RewardModelLike,
+  RolloutFromModel,
+  type RolloutFromModelOptions,
+} from './data/rollout-from-model.js'
 export type { SequenceSpec, SequencesOptions, TokenField } from './data/sequences.js'
 export {
   BinaryDiscreteTensorSpec,

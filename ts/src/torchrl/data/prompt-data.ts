@@ -91,8 +91,8 @@ function maskLabel(data: PromptData, options: { readonly padTokenId?: number } =
   return records.from(fields, { batchSize: [] })
 }
 
-/** The positions that end the prompts, each in its row. @throws {FulmarError} `OUT_OF_RANGE`, `SHAPE_MISMATCH`. */
-function promptEnds(data: PromptData, width: number): number[] {
+/** @internal The positions that end the prompts, each in its row. @throws {FulmarError} `OUT_OF_RANGE`, `SHAPE_MISMATCH`. */
+export function promptEnds(data: PromptData, width: number): number[] {
   const ends = Array.from(data.prompt_rindex.data, Number)
   const numRows = data.input_ids.shape[0] ?? 0
   if (ends.length !== numRows)
