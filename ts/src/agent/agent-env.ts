@@ -10,12 +10,12 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { type BoundedResult, bounded, type Slots } from '../async/index.js'
+import type { ProgramEnd, Programs } from '../async/programs.js'
 import { FulmarError } from '../core/index.js'
 import type { ProgramResult, RolloutStatus } from '../env/index.js'
 import type { OwnRollout, OwnRolloutEnv } from '../rollout/own-rollout.js'
 import { causeOf, formatTurnId, type RolloutCause } from '../rollout/rollout.js'
 import type { UnscoredRollout } from '../rollout/rollout-loop.js'
-import type { AgentProgramEnd, AgentPrograms } from './agent-programs.js'
 import type { AgentRollout } from './agent-rollout.js'
 import type { AgentTaskOptions } from './agent-task.js'
 import type { AgentRecord } from './agent-turns.js'
@@ -30,11 +30,11 @@ export interface AgentSettings<Sample> extends Omit<AgentTaskOptions<Sample>, 's
   readonly timeoutMs: number
   readonly server: SharedServer
   readonly slots: Slots
-  readonly programs: AgentPrograms
+  readonly programs: Programs
 }
 
 /** End of an agent. */
-type Ended = Pick<AgentProgramEnd, 'exitCode' | 'log'> & { readonly cause: RolloutCause | null }
+type Ended = Pick<ProgramEnd, 'exitCode' | 'log'> & { readonly cause: RolloutCause | null }
 
 const NO_PROGRAM = { exitCode: null, log: '' }
 
@@ -104,8 +104,8 @@ export class AgentEnv<Sample> implements OwnRolloutEnv {
 
   async #run({ clock, signal, hasExpired }: OwnRollout, open: AgentRollout, folder: string): Promise<Ended> {
     const { timeoutMs, programs, command, run, env } = this.#settings
-    let program: Promise<AgentProgramEnd> | undefined
-    const start = (stop: AbortSignal): Promise<AgentProgramEnd> => {
+    let program: Promise<ProgramEnd> | undefined
+    const start = (stop: AbortSignal): Promise<ProgramEnd> => {
       const call = { baseURL: open.baseURL, apiKey: open.apiKey, sample: this.#sample, folder, signal: stop }
       if (command === undefined) return Promise.resolve(run?.(call)).then(() => NO_PROGRAM)
       program = programs.run({
@@ -156,7 +156,7 @@ function variablesOf(call: {
 }
 
 function causeOfEnd(
-  result: BoundedResult<AgentProgramEnd>,
+  result: BoundedResult<ProgramEnd>,
   timeoutMs: number,
   hasExpired: boolean,
 ): RolloutCause | null {

@@ -1,11 +1,11 @@
 /** Tasks whose rollouts are run by an agent: a program of its own in any language, or a function. */
 
 import { Slots } from '../async/index.js'
+import { Programs } from '../async/programs.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import { listDataset } from '../data/index.js'
 import type { RewardFn, RolloutView, Split, Task } from '../env/index.js'
 import { AgentEnv } from './agent-env.js'
-import { AgentPrograms } from './agent-programs.js'
 import type { InterceptionServerOptions } from './interception-server.js'
 import { SharedServer } from './shared-server.js'
 
@@ -137,7 +137,7 @@ export function agentTask<Sample>(options: AgentTaskOptions<Sample>): Task<Sampl
   const shared = {
     server: new SharedServer(server),
     slots: new Slots(concurrency),
-    programs: new AgentPrograms(),
+    programs: new Programs(),
   }
   return {
     name,

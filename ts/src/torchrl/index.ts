@@ -153,6 +153,7 @@ export { type ToolAnswering, ToolTransform, type ToolTransformOptions } from './
 export { type EnvTransform, type EnvView, TransformedEnv } from './envs/transformed-env.js'
 export { type DictTransform, type TurnTransformOptions, turnTransform } from './envs/turn-transform.js'
 export type { GenerateKwargs } from './modules/generate-kwargs.js'
+export { LLMOnDevice, type LLMOnDeviceOptions } from './modules/llm-on-device.js'
 export { type DistOptions, type ForwardOptions, LLMWrapperBase, type RowPart } from './modules/llm-wrapper.js'
 export { OnnxWrapper } from './modules/onnx-wrapper.js'
 export { RemoteTransformersWrapper } from './modules/remote-transformers-wrapper.js'

@@ -2,9 +2,9 @@
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Readable } from 'node:stream'
-import { bounded, onAbort } from '../async/index.js'
 import { FulmarError, messageOf } from '../core/index.js'
 import type { Clock } from '../telemetry/index.js'
+import { bounded, onAbort } from './index.js'
 
 /** Number of bytes of output that are kept: the last ones. */
 const LOG_BYTES_MAX = 65_536
@@ -16,7 +16,7 @@ const OUTPUT_END_MS = 1_000
 const HAS_GROUPS = process.platform !== 'win32'
 
 /** A program to run. */
-export interface AgentProgram {
+export interface Program {
   /** Program and arguments; looked up in `PATH`, and started without a shell. */
   readonly command: readonly string[]
   /** Whole environment. */
@@ -27,7 +27,7 @@ export interface AgentProgram {
 }
 
 /** End of a program. */
-export interface AgentProgramEnd {
+export interface ProgramEnd {
   /** `null` if a signal ended it. */
   readonly exitCode: number | null
   /** End of its standard output and error. */
@@ -35,7 +35,7 @@ export interface AgentProgramEnd {
 }
 
 /** Programs that run at the same time. They are killed when this process exits. */
-export class AgentPrograms {
+export class Programs {
   readonly #running = new Set<ChildProcess>()
   readonly #killAll = () => this.#running.forEach(killGroup)
 
@@ -43,7 +43,7 @@ export class AgentPrograms {
    * Runs a program to its end. Nothing that it started in its group outlives it.
    * @throws {FulmarError} `UNAVAILABLE` if it cannot be started.
    */
-  async run({ command, env, clock, signal }: AgentProgram): Promise<AgentProgramEnd> {
+  async run({ command, env, clock, signal }: Program): Promise<ProgramEnd> {
     const [file = '', ...args] = command
     const child = spawn(file, args, { env, stdio: ['ignore', 'pipe', 'pipe'], detached: HAS_GROUPS })
     const log = new Tail()
