@@ -224,3 +224,9 @@ pub const SEARCH_ACTIONS_MAX: usize = 1 << 28;
 
 /// Most vertices of a tree of rollouts that one picture shows.
 pub const TREE_DRAWN_MAX: usize = 1 << 14;
+
+/// Most values of a pickle, and most where shared ones are counted each time.
+pub const PICKLE_VALUES_MAX: usize = 1 << 23;
+
+/// Most values of a pickle inside each other.
+pub const PICKLE_DEPTH_MAX: usize = 64;

@@ -12,6 +12,7 @@ mod d4rl;
 mod minari;
 mod minari_metadata;
 mod minari_writer;
+mod pickle;
 mod rows;
 mod split;
 
@@ -20,4 +21,5 @@ pub use fulmar_core::Result;
 pub use minari::{Minari, read_minari};
 pub use minari_metadata::MinariMetadata;
 pub use minari_writer::{count_episodes, write_minari};
+pub use pickle::{Pickle, PickleItem};
 pub use split::split_trajectories;
