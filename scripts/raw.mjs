@@ -28,6 +28,7 @@ export const ALONE = {
       'LazyMemmapStorage',
       'convertColumns',
       'convertEpisodes',
+      'convertGenDgrl',
       'dumpReplayBuffer',
       'dumpReplayBufferEnsemble',
       'loadReplayBuffer',

@@ -3,6 +3,7 @@
 //! The table of classes and methods is `bindings/faces/dataset.rs`, the same for WebAssembly. The functions that convert
 //! files to folders are here alone.
 
+use fulmar::dataset::GenDgrlOptions;
 use fulmar::tensor;
 use napi::bindgen_prelude::{AsyncTask, Uint8Array};
 use napi_derive::napi;
@@ -30,5 +31,14 @@ pub fn convert_episodes(source: String, folder: String, split: bool) -> AsyncTas
     task(move || {
         let read = dataset::Minari::open(source)?;
         if split { read.split()?.save(folder) } else { read.save(folder) }
+    })
+}
+
+/// Converts an archive of Gen-DGRL to a folder of steps.
+#[napi]
+pub fn convert_gen_dgrl(source: String, folder: String, options: String) -> AsyncTask<Work<()>> {
+    task(move || {
+        let options = options_from_json::<GenDgrlOptions>("options", &options)?;
+        dataset::convert_gen_dgrl(source, folder, options).map(drop)
     })
 }

@@ -230,3 +230,9 @@ pub const PICKLE_VALUES_MAX: usize = 1 << 23;
 
 /// Most values of a pickle inside each other.
 pub const PICKLE_DEPTH_MAX: usize = 64;
+
+/// Most bytes of one member of an archive of a data set.
+pub const MEMBER_BYTES_MAX: u64 = 1 << 30;
+
+/// Most memory that an xz archive may ask for, in KiB: that of its highest preset, and half as much again.
+pub const XZ_MEMORY_KIB_MAX: u32 = 96 << 10;

@@ -261,7 +261,7 @@ fn check_rows(found: Option<usize>, rows: usize) -> Result<()> {
 }
 
 /// Refuses an episode with other keys, or rows of another shape or dtype, than the first.
-fn check_alike(first: &TensorDict, other: &TensorDict) -> Result<()> {
+pub(crate) fn check_alike(first: &TensorDict, other: &TensorDict) -> Result<()> {
     for (name, entry) in first.entries() {
         let Some(found) = other.get(name) else {
             let detail = "must be in every episode: it is missing";
@@ -298,7 +298,7 @@ fn check_alike(first: &TensorDict, other: &TensorDict) -> Result<()> {
 }
 
 /// Returns the rows of dictionaries of the same keys, one behind the other.
-fn cat(parts: &[&TensorDict], total: usize) -> Result<TensorDict> {
+pub(crate) fn cat(parts: &[&TensorDict], total: usize) -> Result<TensorDict> {
     let mut all = TensorDict::new(&[total])?;
     for (name, entry) in parts[0].entries() {
         let entry: Entry = match entry {

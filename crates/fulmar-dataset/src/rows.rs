@@ -66,7 +66,7 @@ pub(crate) fn zero_first(column: &Entry) -> Result<Entry> {
 }
 
 /// Returns the values of a column of texts.
-fn texts(column: &Entry) -> Vec<Value> {
+pub(crate) fn texts(column: &Entry) -> Vec<Value> {
     match column {
         Entry::NonTensor(values) => match values.to_json() {
             Value::Array(values) => values,

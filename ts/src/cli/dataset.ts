@@ -5,6 +5,7 @@ import {
   type BaseDatasetExperienceReplay,
   D4RLExperienceReplay,
   datasetSources,
+  GenDGRLExperienceReplay,
   loadDataset,
 } from '../dataset/index.js'
 import { deleteDataset, type LocalDataset, localDataset, localDatasets } from '../dataset/local-datasets.js'
@@ -29,6 +30,12 @@ export interface FetchDatasetFlags extends DatasetFlags {
   readonly offline?: boolean
 }
 
+/** Sources whose ids are known without a request. */
+const ID_LISTS = new Map<string, { readonly availableDatasets: readonly string[] }>([
+  ['d4rl', D4RLExperienceReplay],
+  ['gen_dgrl', GenDGRLExperienceReplay],
+])
+
 /** Prints the data sets that are there; of one source those that can be fetched as well. */
 export async function listDatasets(
   source: string | undefined,
@@ -39,7 +46,8 @@ export async function listDatasets(
   for (const name of source === undefined ? datasetSources() : [source])
     local.push(...(await localDatasets(name, flags.root)))
   const here = new Set(local.map(({ name }) => name))
-  const known = source === 'd4rl' ? D4RLExperienceReplay.availableDatasets.map((id) => `d4rl:${id}`) : []
+  const ids = source === undefined ? undefined : ID_LISTS.get(source)?.availableDatasets
+  const known = (ids ?? []).map((id) => `${source}:${id}`)
   const names = [...new Set([...here, ...known])]
   const rows = names.map((name) => ({ name, isHere: here.has(name) }))
   if (flags.json) return printJson(rows, io)

@@ -2,7 +2,7 @@
 
 import { readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { callAsync, checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
+import { callAsync, checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 import { fetchFile } from '../fetch/index.js'
 import { readArchive, TensorDict } from '../tensor/index.js'
 import { D4RL_FILES, D4RL_SERVER } from './d4rl-files.js'
@@ -16,6 +16,7 @@ import { converter, ensureFolder } from './dataset-folder.js'
 import {
   checkBoolean,
   checkDatasetOptions,
+  checkText,
   DATASET_KEYS,
   type DatasetOptions,
   fetchOptionsOf,
@@ -78,8 +79,7 @@ export class D4RLExperienceReplay extends BaseDatasetExperienceReplay {
     if (file === undefined) throw unknownId('D4RL', id, D4RLExperienceReplay.availableDatasets)
     const { useTruncatedAsDone = true, splitTrajs = false, mirror = D4RL_SERVER } = options
     checkBoolean('useTruncatedAsDone', useTruncatedAsDone)
-    if (typeof mirror !== 'string')
-      throw new FulmarError('MALFORMED', `options.mirror must be a text: got ${describeValue(mirror)}`)
+    checkText('mirror', mirror)
     const place = placeOf('d4rl', id, options)
     const convertColumns = converter('convertColumns')
     const conversion = { useTruncatedAsDone, splitTrajs }

@@ -68,7 +68,7 @@ export async function makeFolder(
 }
 
 /** Returns a conversion of the core. @throws {FulmarError} `UNAVAILABLE` in WebAssembly, which has no files. */
-export function converter<Name extends 'convertColumns' | 'convertEpisodes'>(
+export function converter<Name extends 'convertColumns' | 'convertEpisodes' | 'convertGenDgrl'>(
   name: Name,
 ): NonNullable<(typeof raw)[Name]> {
   const found = raw[name]

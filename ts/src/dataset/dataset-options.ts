@@ -89,6 +89,12 @@ export function checkBoolean(name: string, value: unknown): void {
   throw new FulmarError('MALFORMED', `options.${name} must be a boolean: got ${describeValue(value)}`)
 }
 
+/** @throws {FulmarError} `MALFORMED`. */
+export function checkText(name: string, value: unknown): void {
+  if (typeof value === 'string') return
+  throw new FulmarError('MALFORMED', `options.${name} must be a text: got ${describeValue(value)}`)
+}
+
 /** @throws {FulmarError} `OUT_OF_RANGE`. */
 export function checkWhole(name: string, value: unknown, least: number): void {
   if (typeof value === 'number' && Number.isSafeInteger(value) && value >= least) return

@@ -3,6 +3,7 @@
 import { checkKnownKeys, describeValue, FulmarError, nearestName } from '../core/index.js'
 import { D4RLExperienceReplay, type D4RLOptions } from './d4rl-experience-replay.js'
 import type { BaseDatasetExperienceReplay } from './dataset-experience-replay.js'
+import { GenDGRLExperienceReplay, type GenDGRLOptions } from './gen-dgrl-experience-replay.js'
 import { LeRobotExperienceReplay, type LeRobotOptions } from './lerobot-experience-replay.js'
 import { MinariExperienceReplay, type MinariOptions } from './minari-experience-replay.js'
 
@@ -15,6 +16,7 @@ export type DatasetFactory<T = unknown> = (
 const factories = new Map<string, DatasetFactory>([
   ['d4rl', (id, options) => D4RLExperienceReplay.open(id, options)],
   ['lerobot', (id, options) => LeRobotExperienceReplay.open(id, options)],
+  ['gen_dgrl', (id, options) => GenDGRLExperienceReplay.open(id, options)],
   ['minari', (id, options) => MinariExperienceReplay.open(id, options)],
 ])
 
@@ -45,6 +47,10 @@ export async function loadDataset(
   name: `lerobot:${string}`,
   options?: LeRobotOptions,
 ): Promise<LeRobotExperienceReplay>
+export async function loadDataset(
+  name: `gen_dgrl:${string}`,
+  options?: GenDGRLOptions,
+): Promise<GenDGRLExperienceReplay>
 export async function loadDataset(
   name: `minari:${string}`,
   options?: MinariOptions,

@@ -11,6 +11,8 @@ export {
   type DecodeVideoOptions,
   datasetSources,
   type EncodedFrame,
+  GenDGRLExperienceReplay,
+  type GenDGRLOptions,
   type GripperMode,
   type LeRobotColumn,
   type LeRobotColumnsOptions,

@@ -528,6 +528,11 @@ export interface RawAddon {
    */
   convertEpisodes(source: string, folder: string, split: boolean): Promise<unknown>
   /**
+   * Converts an archive of Gen-DGRL to a folder of steps.
+   * Only the addon has it: WebAssembly has no files.
+   */
+  convertGenDgrl(source: string, folder: string, options: string): Promise<unknown>
+  /**
    * Copies the prefetched batches, off the event loop.
    * Only the addon has it: WebAssembly has one thread.
    */

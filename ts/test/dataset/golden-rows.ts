@@ -34,6 +34,9 @@ export interface GoldenRow {
   readonly files: readonly string[]
   readonly datasets: Readonly<Record<string, string>>
   readonly ids: readonly string[]
+  readonly urls: Readonly<Record<string, string>>
+  readonly nominal: Readonly<Record<string, number>>
+  readonly note: string | null
   readonly ok?: {
     readonly len: number
     readonly data_path: string
@@ -127,10 +130,10 @@ function textOf(item: unknown): unknown {
   return $hex === undefined ? item : Buffer.from($hex, 'hex').toString()
 }
 
-/** A server on loopback with the files of D4RL, or with other bytes by the end of their path. */
-async function d4rlServer(others: Readonly<Record<string, Uint8Array>> = {}) {
+/** A server on loopback with the files of a folder, or with other bytes by the end of their path. */
+async function fileServer(folder: string, others: Readonly<Record<string, Uint8Array>>) {
   const asked: string[] = []
-  const files = golden('raw/web/rail.eecs.berkeley.edu/datasets/offline_rl')
+  const files = golden(folder)
   const running = await started(
     createServer((request, response) => {
       const { url = '' } = request
@@ -148,7 +151,14 @@ async function d4rlServer(others: Readonly<Record<string, Uint8Array>> = {}) {
 
 /** Options of a data set in a folder of its own, from a server on loopback. */
 export async function d4rlOptions(others: Readonly<Record<string, Uint8Array>> = {}) {
-  const { asked, mirror } = await d4rlServer(others)
+  const { asked, mirror } = await fileServer('raw/web/rail.eecs.berkeley.edu/datasets/offline_rl', others)
+  return { asked, options: { mirror, root: await temporaryFolder(), retries: 0 } }
+}
+
+/** The same of Gen-DGRL. */
+export async function genDgrlOptions(others: Readonly<Record<string, Uint8Array>> = {}) {
+  const folder = 'raw/web/dl.fbaipublicfiles.com/DGRL/Procgen/Datasets/Compressed'
+  const { asked, mirror } = await fileServer(folder, others)
   return { asked, options: { mirror, root: await temporaryFolder(), retries: 0 } }
 }
 
