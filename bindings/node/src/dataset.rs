@@ -3,6 +3,7 @@
 //! The table of classes and methods is `bindings/faces/dataset.rs`, the same for WebAssembly. The functions that convert
 //! files to folders are here alone.
 
+use fulmar::core::integer_from_f64;
 use fulmar::dataset::GenDgrlOptions;
 use fulmar::tensor;
 use napi::bindgen_prelude::{AsyncTask, Uint8Array};
@@ -31,6 +32,33 @@ pub fn convert_episodes(source: String, folder: String, split: bool) -> AsyncTas
     task(move || {
         let read = dataset::Minari::open(source)?;
         if split { read.split()?.save(folder) } else { read.save(folder) }
+    })
+}
+
+/// Converts files of Open X-Embodiment to a folder of steps.
+#[napi]
+pub fn convert_openx(sources: Vec<String>, folder: String) -> AsyncTask<Work<()>> {
+    task(move || dataset::convert_openx(&sources, folder).map(drop))
+}
+
+face! {
+    /// An episode of a file of Open X-Embodiment.
+    StreamedEpisode(dataset::OpenXEpisode)
+    make {}
+    call {
+        /// Returns the steps.
+        fn steps as steps() -> (TensorDict) { |episode| CoreResult::Ok(episode.steps.clone()) }
+        /// Returns the position behind the episode in bytes.
+        fn end as end() -> (f64) { |episode| CoreResult::Ok(episode.end as f64) }
+    }
+}
+
+/// Reads the episode at a position of a file of Open X-Embodiment; null behind the last.
+#[napi]
+pub fn read_openx_episode(path: String, start: f64, number: i32) -> AsyncTask<Work<Option<StreamedEpisode>>> {
+    task(move || {
+        let start = integer_from_f64("start", start)?;
+        Ok(dataset::OpenXEpisode::open(path, start, number)?.map(StreamedEpisode::from))
     })
 }
 

@@ -236,3 +236,12 @@ pub const MEMBER_BYTES_MAX: u64 = 1 << 30;
 
 /// Most memory that an xz archive may ask for, in KiB: that of its highest preset, and half as much again.
 pub const XZ_MEMORY_KIB_MAX: u32 = 96 << 10;
+
+/// Most bytes of the rows of one episode of a data set, without those below `next`.
+pub const EPISODE_BYTES_MAX: usize = 1 << 32;
+
+/// Longest side of an image of a data set, in pixels.
+pub const IMAGE_SIDE_MAX: usize = 1 << 14;
+
+/// Most bytes of pixels for each byte of a compressed image: deflate reaches 1,032, and JPEG no more.
+pub const IMAGE_EXPANSION_MAX: usize = 1 << 11;

@@ -1,6 +1,6 @@
 //! Archives of Gen-DGRL: those of torchrl's rows, those of a writer of the test's own, damaged ones.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod golden_rows;
 #[allow(dead_code, clippy::allow_attributes, reason = "other tests use the rest")]

@@ -7,6 +7,7 @@ import {
   datasetSources,
   GenDGRLExperienceReplay,
   loadDataset,
+  OpenXExperienceReplay,
 } from '../dataset/index.js'
 import { deleteDataset, type LocalDataset, localDataset, localDatasets } from '../dataset/local-datasets.js'
 import { ProgressLine } from '../telemetry/index.js'
@@ -34,6 +35,7 @@ export interface FetchDatasetFlags extends DatasetFlags {
 const ID_LISTS = new Map<string, { readonly availableDatasets: readonly string[] }>([
   ['d4rl', D4RLExperienceReplay],
   ['gen_dgrl', GenDGRLExperienceReplay],
+  ['openx', OpenXExperienceReplay],
 ])
 
 /** Prints the data sets that are there; of one source those that can be fetched as well. */

@@ -68,9 +68,9 @@ export async function makeFolder(
 }
 
 /** Returns a conversion of the core. @throws {FulmarError} `UNAVAILABLE` in WebAssembly, which has no files. */
-export function converter<Name extends 'convertColumns' | 'convertEpisodes' | 'convertGenDgrl'>(
-  name: Name,
-): NonNullable<(typeof raw)[Name]> {
+export function converter<
+  Name extends 'convertColumns' | 'convertEpisodes' | 'convertGenDgrl' | 'convertOpenx',
+>(name: Name): NonNullable<(typeof raw)[Name]> {
   const found = raw[name]
   if (found) return found
   throw new FulmarError('UNAVAILABLE', 'the backend must be native to open data sets: got WebAssembly')

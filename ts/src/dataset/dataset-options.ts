@@ -1,7 +1,7 @@
 /** Options that all data sets share. */
 
 import { describeValue, FulmarError } from '../core/index.js'
-import type { FetchOptions } from '../fetch/index.js'
+import type { FetchOptions, HubOptions } from '../fetch/index.js'
 import { type BufferTransform, Sampler, Writer } from '../replay/index.js'
 import type { TensorDict } from '../tensor/index.js'
 
@@ -57,6 +57,12 @@ export const DATASET_KEYS = [
   'collateFn',
   'splitTrajs',
 ] as const
+
+/** Names of {@link HubDatasetOptions}. */
+export const HUB_OPTIONS = ['revision', 'endpoint', 'token', 'cache', 'offline'] as const
+
+/** Options of data sets whose files are on the hub. */
+export type HubDatasetOptions = Pick<HubOptions, (typeof HUB_OPTIONS)[number]>
 
 /** Checks what would be refused only once the rows are there. @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE`. */
 export function checkDatasetOptions(options: DatasetOptions): void {
@@ -117,4 +123,12 @@ export function fetchOptionsOf(options: DatasetOptions): FetchOptions {
     ...(onProgress && { onProgress }),
     force: download === 'force',
   }
+}
+
+/** The part of the options that fetches from the hub take. */
+export function hubOptionsOf(options: DatasetOptions & HubDatasetOptions): HubOptions {
+  const hub = Object.fromEntries(
+    HUB_OPTIONS.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]),
+  )
+  return { ...fetchOptionsOf(options), ...hub }
 }

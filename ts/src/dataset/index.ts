@@ -19,6 +19,8 @@ export {
 export { type DatasetFactory, datasetSources, loadDataset, registerDataset } from './load-dataset.js'
 export { MinariExperienceReplay, type MinariOptions } from './minari-experience-replay.js'
 export type { EncodedFrame } from './mp4-file.js'
+export { OpenXExperienceReplay } from './openx-experience-replay.js'
+export type { OpenXOptions } from './openx-options.js'
 export type { PreprocessOptions, RowsFn } from './preprocess.js'
 export { type ReadD4RLOptions, readD4RL, readMinari } from './read-dataset.js'
 export {

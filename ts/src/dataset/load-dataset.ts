@@ -6,6 +6,8 @@ import type { BaseDatasetExperienceReplay } from './dataset-experience-replay.js
 import { GenDGRLExperienceReplay, type GenDGRLOptions } from './gen-dgrl-experience-replay.js'
 import { LeRobotExperienceReplay, type LeRobotOptions } from './lerobot-experience-replay.js'
 import { MinariExperienceReplay, type MinariOptions } from './minari-experience-replay.js'
+import { OpenXExperienceReplay } from './openx-experience-replay.js'
+import type { OpenXOptions } from './openx-options.js'
 
 /** Opens the data set `id` of a source. */
 export type DatasetFactory<T = unknown> = (
@@ -18,6 +20,7 @@ const factories = new Map<string, DatasetFactory>([
   ['lerobot', (id, options) => LeRobotExperienceReplay.open(id, options)],
   ['gen_dgrl', (id, options) => GenDGRLExperienceReplay.open(id, options)],
   ['minari', (id, options) => MinariExperienceReplay.open(id, options)],
+  ['openx', (id, options) => OpenXExperienceReplay.open(id, options)],
 ])
 
 /** Names of the sources in order. */
@@ -55,6 +58,10 @@ export async function loadDataset(
   name: `minari:${string}`,
   options?: MinariOptions,
 ): Promise<MinariExperienceReplay>
+export async function loadDataset(
+  name: `openx:${string}`,
+  options?: OpenXOptions,
+): Promise<OpenXExperienceReplay>
 export async function loadDataset<T = BaseDatasetExperienceReplay>(
   name: string,
   options?: Readonly<Record<string, unknown>>,

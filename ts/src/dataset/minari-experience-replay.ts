@@ -12,7 +12,7 @@ import {
   readRegular,
 } from '../core/index.js'
 import { nameParts } from '../fetch/file-name.js'
-import { fetchSnapshot, type HubOptions } from '../fetch/index.js'
+import { fetchSnapshot } from '../fetch/index.js'
 import type { Json } from '../tensor/index.js'
 import { BaseDatasetExperienceReplay, type DatasetPlace, placeOf } from './dataset-experience-replay.js'
 import { converter, ensureFolder, removeFolder } from './dataset-folder.js'
@@ -21,13 +21,13 @@ import {
   checkDatasetOptions,
   DATASET_KEYS,
   type DatasetOptions,
-  fetchOptionsOf,
+  HUB_OPTIONS,
+  type HubDatasetOptions,
+  hubOptionsOf,
 } from './dataset-options.js'
 
 /** Options of {@link MinariExperienceReplay.open}. */
-export interface MinariOptions
-  extends DatasetOptions,
-    Pick<HubOptions, 'revision' | 'endpoint' | 'token' | 'cache' | 'offline'> {
+export interface MinariOptions extends DatasetOptions, HubDatasetOptions {
   /**
    * Reads Minari's own folder on this machine instead of the hub.
    * @default false
@@ -39,8 +39,6 @@ export interface MinariOptions
    */
   readonly minariRoot?: string
 }
-
-const HUB_OPTIONS = ['revision', 'endpoint', 'token', 'cache', 'offline'] as const
 
 /** Name of the metadata in the folder of the rows. */
 const METADATA = 'env_metadata.json'
@@ -141,10 +139,7 @@ async function localFolder(id: string, minariRoot: string | undefined): Promise<
 async function hubFolder(id: string, options: MinariOptions): Promise<string> {
   const [namespace = '', ...rest] = id.split('/')
   const folder = [...rest, 'data'].join('/')
-  const hub = Object.fromEntries(
-    HUB_OPTIONS.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]),
-  )
-  const fetching = { ...fetchOptionsOf(options), ...hub, kind: 'dataset', include: [`${folder}/*`] } as const
+  const fetching = { ...hubOptionsOf(options), kind: 'dataset', include: [`${folder}/*`] } as const
   return join(await fetchSnapshot(`farama-minari/${namespace}`, fetching), folder)
 }
 

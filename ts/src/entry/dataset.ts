@@ -25,6 +25,8 @@ export {
   MinariExperienceReplay,
   type MinariOptions,
   type NormStats,
+  OpenXExperienceReplay,
+  type OpenXOptions,
   type PreprocessOptions,
   type ReadD4RLOptions,
   type RobotActionSpace,

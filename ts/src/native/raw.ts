@@ -533,6 +533,11 @@ export interface RawAddon {
    */
   convertGenDgrl(source: string, folder: string, options: string): Promise<unknown>
   /**
+   * Converts files of Open X-Embodiment to a folder of steps.
+   * Only the addon has it: WebAssembly has no files.
+   */
+  convertOpenx(sources: string[], folder: string): Promise<unknown>
+  /**
    * Copies the prefetched batches, off the event loop.
    * Only the addon has it: WebAssembly has one thread.
    */
@@ -562,6 +567,11 @@ export interface RawAddon {
    * Only the addon has it: WebAssembly has no files.
    */
   loadReplayBufferEnsemble(ensemble: RawReplayBufferEnsemble, path: string, member: string): void
+  /**
+   * Reads the episode at a position of a file of Open X-Embodiment; null behind the last.
+   * Only the addon has it: WebAssembly has no files.
+   */
+  readOpenxEpisode(path: string, start: number, number: number): Promise<unknown>
   /**
    * Lets other threads attach to a buffer by `id`; returns the id, which is the earlier one if the buffer was shared before.
    * Only the addon has it: WebAssembly has one thread.
@@ -1427,6 +1437,17 @@ export interface RawStorage extends RawOwner {
   get(rows: Float64Array): RawTensorDict
   /** Empties every row. */
   clear(): void
+}
+
+/**
+ * An episode of a file of Open X-Embodiment.
+ * Only the addon has it: WebAssembly has no files.
+ */
+export interface RawStreamedEpisode extends RawOwner {
+  /** Returns the steps. */
+  steps(): RawTensorDict
+  /** Returns the position behind the episode in bytes. */
+  end(): number
 }
 
 /** Packs sequences as they come. */

@@ -1,14 +1,15 @@
 /** Rows of `tests/golden/dataset`, their comparison with dictionaries, and a server that has the files of D4RL. */
 
 import { createHash } from 'node:crypto'
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
-import { join } from 'node:path'
+import { join, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expect } from 'vitest'
 import { type Dtype, NonTensorData, NonTensorStack, Tensor, TensorDict } from '../../src/tensor/index.js'
-import { portOf, started } from '../fetch/fake-hub.js'
+import { DueClock, LIMIT_MS } from '../fetch/due-clock.js'
+import { portOf, started, startHub } from '../fetch/fake-hub.js'
 import { temporaryFolder } from '../telemetry/folder.js'
 
 /** Only the addon converts. */
@@ -37,12 +38,14 @@ export interface GoldenRow {
   readonly urls: Readonly<Record<string, string>>
   readonly nominal: Readonly<Record<string, number>>
   readonly note: string | null
+  readonly cls: string
   readonly ok?: {
     readonly len: number
     readonly data_path: string
     readonly data_path_root: string
     readonly all: Wanted
     readonly metadata: Wanted
+    readonly batches: readonly Wanted[]
   } & Wanted
 }
 
@@ -92,6 +95,31 @@ function expectVideo(found: TensorDict, want: Wanted, at: string): void {
 
 function videoOf(want: unknown): Wanted | undefined {
   return (want as { readonly $video?: Wanted }).$video
+}
+
+/** As {@link expectRows}, with images that may differ by 3; of long ones the first and last numbers are known. */
+export function expectNearImages(dict: TensorDict, want: unknown): void {
+  const { next, observation, ...rest } = keysOf(want)
+  const { observation: nextObservation, ...nextRest } = keysOf(next)
+  const others = dict.exclude([['next', 'observation'], 'observation'])
+  expectRows(others, { k: { ...rest, next: { k: nextRest } } })
+  for (const [found, wanted] of [
+    [dict.dict('observation'), keysOf(observation)],
+    [dict.dict(['next', 'observation']), keysOf(nextObservation)],
+  ] as const) {
+    const { image, ...others } = wanted as Readonly<Record<string, Wanted>>
+    expectRows(found.exclude(['image']), { k: others })
+    const pixels = [...found.tensor('image').data].map(Number)
+    const { head, tail, s } = image as {
+      readonly head: number[]
+      readonly tail: number[]
+      readonly s: number[]
+    }
+    expect(found.tensor('image').shape).toEqual(s)
+    const near = [...pixels.slice(0, head.length), ...pixels.slice(-tail.length)]
+    for (const [at, pixel] of near.entries())
+      expect(Math.abs(pixel - ([...head, ...tail][at] ?? 0))).toBeLessThanOrEqual(3)
+  }
 }
 
 function keysOf(want: unknown): Wanted {
@@ -160,6 +188,19 @@ export async function genDgrlOptions(others: Readonly<Record<string, Uint8Array>
   const folder = 'raw/web/dl.fbaipublicfiles.com/DGRL/Procgen/Datasets/Compressed'
   const { asked, mirror } = await fileServer(folder, others)
   return { asked, options: { mirror, root: await temporaryFolder(), retries: 0 } }
+}
+
+/** Options of data sets of Open X-Embodiment from a hub on loopback, with other bytes by the names of their files. */
+export async function openXOptions(others: Readonly<Record<string, Uint8Array>> = {}) {
+  const folder = golden('raw/hub/datasets/jxu124/OpenX-Embodiment')
+  const names = readdirSync(folder, { recursive: true }).map((name) => String(name).split(sep).join('/'))
+  const shards = names.filter((name) => name.endsWith('.tar'))
+  const files = Object.fromEntries(shards.map((name) => [name, readFileSync(join(folder, name))]))
+  for (const [name, bytes] of Object.entries(others)) files[name] = Buffer.from(bytes)
+  const hub = await startHub({ kind: 'dataset', repo: 'jxu124/OpenX-Embodiment', files })
+  const fast = { clock: new DueClock(), stallTimeoutMs: LIMIT_MS }
+  const options = { endpoint: hub.endpoint, cache: await temporaryFolder(), ...fast }
+  return { hub, options, root: await temporaryFolder() }
 }
 
 /** Options of a data set of Minari's folder. */
