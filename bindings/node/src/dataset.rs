@@ -54,7 +54,7 @@ face! {
 }
 
 /// Reads the episode at a position of a file of Open X-Embodiment; null behind the last.
-#[napi]
+#[napi(ts_return_type = "Promise<StreamedEpisode | null>")]
 pub fn read_openx_episode(path: String, start: f64, number: i32) -> AsyncTask<Work<Option<StreamedEpisode>>> {
     task(move || {
         let start = integer_from_f64("start", start)?;

@@ -67,10 +67,11 @@ export async function makeFolder(
   })
 }
 
+/** Functions of the core that read files. */
+type Converter = 'convertColumns' | 'convertEpisodes' | 'convertGenDgrl' | 'convertOpenx' | 'readOpenxEpisode'
+
 /** Returns a conversion of the core. @throws {FulmarError} `UNAVAILABLE` in WebAssembly, which has no files. */
-export function converter<
-  Name extends 'convertColumns' | 'convertEpisodes' | 'convertGenDgrl' | 'convertOpenx',
->(name: Name): NonNullable<(typeof raw)[Name]> {
+export function converter<Name extends Converter>(name: Name): NonNullable<(typeof raw)[Name]> {
   const found = raw[name]
   if (found) return found
   throw new FulmarError('UNAVAILABLE', 'the backend must be native to open data sets: got WebAssembly')

@@ -21,6 +21,7 @@ export { MinariExperienceReplay, type MinariOptions } from './minari-experience-
 export type { EncodedFrame } from './mp4-file.js'
 export { OpenXExperienceReplay } from './openx-experience-replay.js'
 export type { OpenXOptions } from './openx-options.js'
+export { OpenXStream, type OpenXStreamState } from './openx-stream.js'
 export type { PreprocessOptions, RowsFn } from './preprocess.js'
 export { type ReadD4RLOptions, readD4RL, readMinari } from './read-dataset.js'
 export {

@@ -8,6 +8,7 @@ import { LeRobotExperienceReplay, type LeRobotOptions } from './lerobot-experien
 import { MinariExperienceReplay, type MinariOptions } from './minari-experience-replay.js'
 import { OpenXExperienceReplay } from './openx-experience-replay.js'
 import type { OpenXOptions } from './openx-options.js'
+import type { OpenXStream } from './openx-stream.js'
 
 /** Opens the data set `id` of a source. */
 export type DatasetFactory<T = unknown> = (
@@ -61,7 +62,7 @@ export async function loadDataset(
 export async function loadDataset(
   name: `openx:${string}`,
   options?: OpenXOptions,
-): Promise<OpenXExperienceReplay>
+): Promise<OpenXExperienceReplay | OpenXStream>
 export async function loadDataset<T = BaseDatasetExperienceReplay>(
   name: string,
   options?: Readonly<Record<string, unknown>>,

@@ -16,8 +16,10 @@ import {
   unknownId,
 } from './dataset-experience-replay.js'
 import { converter, ensureFolder } from './dataset-folder.js'
+import { OpenXEpisodes } from './openx-episodes.js'
 import { OPENX_IDS, openXFiles } from './openx-files.js'
 import { type CheckedOpenXOptions, checkOpenXOptions, type OpenXOptions } from './openx-options.js'
+import { OpenXStream } from './openx-stream.js'
 
 /** Most bytes of the numbers of episodes: those of 2^28 steps. */
 const EPISODES_BYTES_MAX = 2 ** 30
@@ -63,16 +65,21 @@ export class OpenXExperienceReplay extends BaseDatasetExperienceReplay {
   }
 
   /**
-   * Opens a data set; fetches and converts it unless it is there.
+   * Opens a data set: as a stream, which fetches a file when its first episode is read, or, with `streaming: false` or any
+   * `download`, as a buffer, which fetches and converts all files unless that was done.
    * @throws {FulmarError} `UNKNOWN_NAME` for an id that is not one of Open X-Embodiment, with the nearest one, or an unknown option;
    *   `INCOMPATIBLE` for options that exclude each other, before anything is fetched; `UNAVAILABLE` if `download` is false and it is not
    *   there, and in WebAssembly; those of `fetchSnapshot`; with file, member, key and step, `CORRUPT`, `UNKNOWN_NAME`, `SHAPE_MISMATCH`,
    *   `INCOMPATIBLE`, `OUT_OF_RANGE`, `EMPTY` or `LIMIT_EXCEEDED` for files that break the format; `FORBIDDEN` for pickles that call
    *   functions, and names that lead out of an archive; `ABORTED` if the signal fires.
    */
-  static async open(id: string, options: OpenXOptions = {}): Promise<OpenXExperienceReplay> {
+  static async open(id: string, options: OpenXOptions & IsStored): Promise<OpenXExperienceReplay>
+  static async open(id: string, options?: OpenXOptions & IsStreamed): Promise<OpenXStream>
+  static async open(id: string, options?: OpenXOptions): Promise<OpenXExperienceReplay | OpenXStream>
+  static async open(id: string, options: OpenXOptions = {}): Promise<OpenXExperienceReplay | OpenXStream> {
     const checked = checkOpenXOptions(options)
     if (!OPENX_IDS.includes(id)) throw unknownId('Open X-Embodiment', id, OPENX_IDS)
+    if (checked.streaming) return await streamOf(id, options, checked)
     const place = placeOf('openx', id, options)
     const convertOpenx = converter('convertOpenx')
     const convert = async (folder: string): Promise<void> => {
@@ -102,6 +109,26 @@ export class OpenXExperienceReplay extends BaseDatasetExperienceReplay {
       yield items.writeAt(['next', 'truncated'], [-1], yes)
     }
   }
+}
+
+/** Options of stored rows. */
+type IsStored = { readonly streaming: false } | { readonly download: boolean | 'force' }
+
+/** Options of a stream. */
+type IsStreamed = { readonly streaming?: true; readonly download?: never }
+
+async function streamOf(
+  id: string,
+  options: OpenXOptions,
+  { pad }: CheckedOpenXOptions,
+): Promise<OpenXStream> {
+  const episodes = await OpenXEpisodes.open(id, options)
+  const rng = Rng.fromSeed(options.seed ?? 0).stream('openx')
+  const uniform = (episode: number) => {
+    using draws = rng.fork(episode)
+    return draws.uniform()
+  }
+  return new OpenXStream({ datasetId: id, episodes, uniform, pad, options })
 }
 
 /** Reads where episodes begin, from their numbers in the folder of the rows. */

@@ -78,10 +78,15 @@ export async function openXFiles(
 ): Promise<readonly string[]> {
   const fetching = { ...hubOptionsOf(options), kind: 'dataset', include: [`${id}/*.tar`] } as const
   const folder = join(await fetchSnapshot(OPENX_REPO, fetching), id)
+  return (await filesIn(folder, id)).map((name) => join(folder, name))
+}
+
+/** The names of the files in a folder, in order. @throws {FulmarError} `EMPTY` if it has none. */
+export async function filesIn(folder: string, id: string): Promise<readonly string[]> {
   const names = await readdir(folder).catch((cause: unknown) => {
     throw new FulmarError('EMPTY', `openx:${id} must have files: got ${messageOf(cause)}`, { cause })
   })
   const files = names.filter((name) => name.endsWith('.tar')).sort()
   if (files.length === 0) throw new FulmarError('EMPTY', `openx:${id} must have files: ${folder} has none`)
-  return files.map((name) => join(folder, name))
+  return files
 }

@@ -96,6 +96,8 @@ function checkSlices({ numSlices, sliceLen, batchSize }: OpenXOptions): void {
 }
 
 function checkStreaming(options: OpenXOptions): void {
+  if (options.numSlices !== undefined && options.batchSize === undefined)
+    throw new FulmarError('OUT_OF_RANGE', 'options.batchSize must come with numSlices: it is left out')
   if (options.replacement)
     throw new FulmarError('INCOMPATIBLE', 'options.replacement must be false with streaming: got true')
   if (options.download !== undefined) {

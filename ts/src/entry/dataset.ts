@@ -27,6 +27,8 @@ export {
   type NormStats,
   OpenXExperienceReplay,
   type OpenXOptions,
+  OpenXStream,
+  type OpenXStreamState,
   type PreprocessOptions,
   type ReadD4RLOptions,
   type RobotActionSpace,

@@ -571,7 +571,11 @@ export interface RawAddon {
    * Reads the episode at a position of a file of Open X-Embodiment; null behind the last.
    * Only the addon has it: WebAssembly has no files.
    */
-  readOpenxEpisode(path: string, start: number, number: number): Promise<unknown>
+  readOpenxEpisode(
+    path: string,
+    start: number,
+    number: number,
+  ): Promise<RawStreamedEpisode | null | undefined>
   /**
    * Lets other threads attach to a buffer by `id`; returns the id, which is the earlier one if the buffer was shared before.
    * Only the addon has it: WebAssembly has one thread.
