@@ -274,7 +274,7 @@ fn values_that_steps_do_not_share_are_refused_with_key_and_step() {
     let missing = changed(3, |at, entries| entries.retain(|(name, _)| at != 2 || name != "reward"));
     assert_refused(&missing, ErrorKind::UnknownName, &["\"reward\"", "step 2"]);
     let ragged = changed(1, |_, entries| {
-        set(entries, "action", Plain::List(vec![Plain::floats(&[1.0]), Plain::floats(&[])]))
+        set(entries, "action", Plain::List(vec![Plain::floats(&[1.0]), Plain::floats(&[])]));
     });
     assert_refused(&ragged, ErrorKind::ShapeMismatch, &["\"action\"", "step 0"]);
 }
