@@ -3,7 +3,7 @@
 import { join } from 'node:path'
 import { call, callAsync, FulmarError } from '../core/index.js'
 import { withTransfer } from '../fetch/fetch-options.js'
-import { heldSnapshot, listed, planOf } from '../fetch/hub-files.js'
+import { type HubPlan, heldSnapshot, listed, planOf } from '../fetch/hub-files.js'
 import { fetchHubFile } from '../fetch/index.js'
 import type { RawStreamedEpisode } from '../native/index.js'
 import type { TensorDict } from '../tensor/index.js'
@@ -36,11 +36,19 @@ export class OpenXEpisodes {
   readonly #names: readonly string[]
   readonly #options: DatasetOptions & HubDatasetOptions
   readonly #read = converter('readOpenxEpisode')
+  readonly #plan: HubPlan | undefined
+  readonly #fetched = new Set<string>()
   #position = FIRST
   #ahead: Promise<ReadEpisode | undefined> | undefined
 
-  private constructor(commit: string, names: readonly string[], options: DatasetOptions & HubDatasetOptions) {
+  private constructor(
+    commit: string,
+    names: readonly string[],
+    options: DatasetOptions & HubDatasetOptions,
+    plan?: HubPlan,
+  ) {
     this.commit = commit
+    this.#plan = plan
     this.#names = names
     this.#options = options
   }
@@ -63,7 +71,7 @@ export class OpenXEpisodes {
       .filter((name) => name.startsWith(`${id}/`) && name.endsWith('.tar'))
     if (names.length === 0)
       throw new FulmarError('EMPTY', `openx:${id} must have files: ${OPENX_REPO} has none`)
-    return new OpenXEpisodes(commit, names.sort(), options)
+    return new OpenXEpisodes(commit, names.sort(), options, plan)
   }
 
   /** Where the next episode is read from. */
@@ -99,8 +107,16 @@ export class OpenXEpisodes {
       kind: 'dataset',
       revision: this.commit,
     })
+    await this.#note(name)
     const episode = await callAsync(() => this.#read(path, start, 0))
     return episode ? readOf(episode, file) : await this.#from({ file: file + 1, start: 0 })
+  }
+
+  /** Notes the commit once all files are in the cache: offline, a part of them must not pass for all. */
+  async #note(name: string): Promise<void> {
+    if (this.#fetched.has(name)) return
+    const { size } = this.#fetched.add(name)
+    if (size === this.#names.length) await this.#plan?.cache.setCommit(this.#plan.repo.revision, this.commit)
   }
 }
 

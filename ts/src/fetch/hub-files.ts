@@ -138,6 +138,7 @@ export async function fetchSnapshot(name: string, options: SnapshotOptions = {})
     const wanted = files.filter((file) => include.some((pattern) => matchesPattern(file.name, pattern)))
     const tally = new Tally(shownRepo(plan.repo), options.onProgress)
     await fetchMany(transfer, slots, { ...plan, repo: { ...plan.repo, revision: commit } }, wanted, tally)
+    await plan.cache.setCommit(plan.repo.revision, commit)
     tally.end()
     return plan.cache.snapshot(commit)
   })
@@ -155,14 +156,13 @@ export function planOf(name: string, options: HubOptions, kind: RepoKind = 'mode
   return { repo, cache: new HubCache(cache, kind, name), isOffline: offline, options }
 }
 
-/** @internal Asks for commit and files, and notes the commit. */
+/** @internal Asks for commit and files. The caller notes the commit once it has the files, so that offline no part of them passes for all. */
 export async function listed(
   transfer: Transfer,
-  { repo, cache }: HubPlan,
+  { repo }: HubPlan,
 ): Promise<{ readonly commit: string; readonly files: readonly HubFile[] }> {
   const commit = await commitOf(transfer, repo)
   const files = await filesOf(transfer, repo, commit)
-  await cache.setCommit(repo.revision, commit)
   return { commit, files }
 }
 

@@ -80,6 +80,7 @@ export async function fetchModel(name: string, options: FetchModelOptions = {}):
     const names = new Set([...singles, ...(isSharded ? await shardsIn(join(folder, INDEX)) : [])])
     const weights = files.filter((one) => names.has(one.name))
     await fetchMany(transfer, slots, pinned, weights, tally)
+    await plan.cache.setCommit(plan.repo.revision, commit)
     tally.end()
     if (!(await isWhole(folder))) throw withoutWeights(plan, files)
     return folder

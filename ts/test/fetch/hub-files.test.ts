@@ -169,6 +169,30 @@ describe('fetchHubFile', () => {
 })
 
 describe('fetchSnapshot', () => {
+  it('is not there offline while a fetch of it was broken off', async () => {
+    const hub = await startHub({ files: { 'a.txt': 'a', 'b.txt': 'b' } })
+    const options = {
+      ...fast(),
+      endpoint: hub.endpoint,
+      cache: await temporaryFolder(),
+      retries: 0,
+      parallel: 1,
+    }
+    hub.fault = ({ path }, response) => {
+      if (!path.endsWith('b.txt')) return false
+      response.writeHead(403).end()
+      return true
+    }
+    await expect(fetchSnapshot('Org/Name', options)).rejects.toThrow(failing('FORBIDDEN'))
+    await expect(fetchSnapshot('Org/Name', { ...options, offline: true })).rejects.toThrow(
+      failing('UNAVAILABLE'),
+    )
+    hub.fault = () => false
+    const folder = await fetchSnapshot('Org/Name', options)
+    expect(await fetchSnapshot('Org/Name', { ...options, offline: true })).toBe(folder)
+    expect((await readdir(folder)).sort()).toEqual(['a.txt', 'b.txt'])
+  })
+
   it('fetches the files of a pattern from all pages of the listing, and reports their bytes', async () => {
     const files = Object.fromEntries(
       ['a.h5', 'd/b.h5', 'd/c.txt', 'd/e/f.h5', 'g.txt'].map((name, at) => [name, someBytes(100 + at)]),
