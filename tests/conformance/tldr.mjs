@@ -64,7 +64,7 @@ export const tldr = {
   check: ({ value: row }, shared) => CHECKS[row.topic](row, shared),
 }
 
-/** The files are beside the rows, or in the repository. */
+/** The files are in the folder of the rows, or in the repository. */
 async function prepare(folder) {
   const raw = [folder, GOLDEN].map((one) => join(one, 'raw')).find((one) => existsSync(join(one, 'saved')))
   const tokenizer = await HfTokenizer.fromFolder(join(raw, 'hub/models/gpt2'))
@@ -223,7 +223,7 @@ function asked({ requests }, { raw }) {
     const strange = ours.find((one) => !addresses.includes(one))
     return ours.length === 0
       ? 'no file was asked for'
-      : strange && `got ${strange}, which nobody else asks for`
+      : strange && `got ${strange}, which the official client does not ask for`
   })
 }
 

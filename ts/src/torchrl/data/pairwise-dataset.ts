@@ -61,7 +61,7 @@ async function fromDataset(options: TokenDatasetOptions): Promise<PairwiseDatase
   return pairsOf(await loader.load())
 }
 
-/** The first half of the texts beside the second. @throws {FulmarError} `SHAPE_MISMATCH` for an odd number. */
+/** Pairs of the first half of the texts and the second. @throws {FulmarError} `SHAPE_MISMATCH` for an odd number. */
 function pairsOf(texts: TensorDict): PairwiseDataset {
   const [numTexts = 0] = texts.batchSize
   if (numTexts % 2 === 1)

@@ -17,7 +17,7 @@ export interface LLMOnDeviceOptions {
   readonly bundleIndices?: readonly number[]
   /** Address that the server listens at, as its command says. @default 'http://127.0.0.1:8000' */
   readonly url?: string
-  /** Variables of the server beside those of this process. @default none */
+  /** Variables of the server in addition to those of this process. @default none */
   readonly env?: Readonly<Record<string, string>>
   /** Longest time until the server is healthy, in milliseconds. @default 600_000 */
   readonly startTimeoutMs?: number
@@ -72,7 +72,7 @@ export class LLMOnDevice {
   /** Policy over the server. */
   readonly policy: AsyncVLLM
   /** Settles when the server has ended, with its exit code and the end of its output. */
-  readonly ended: Promise<ProgramEnd>
+  readonly ended: Promise<{ readonly exitCode: number | null; readonly log: string }>
   readonly #stop: AbortController
 
   private constructor(policy: AsyncVLLM, ended: Promise<ProgramEnd>, stop: AbortController) {

@@ -108,7 +108,7 @@ describe('options of getDataloader', () => {
       )
   })
 
-  it.runIf(isNative)('refuse a state that is none', async () => {
+  it.runIf(isNative)('refuse a state of another form', async () => {
     const loader = await getDataloader(await options())
     for (const state of [null, { position: -1 }, { position: 1, pass: 2 }])
       expect(() => loader.loadStateDict(state)).toThrow(expect.objectContaining({ name: 'FulmarError' }))

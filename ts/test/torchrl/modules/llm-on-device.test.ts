@@ -1,4 +1,4 @@
-// A server that is started, asked and killed: a stand-in program in place of vLLM.
+// A server that is started, asked and killed: a small program in place of vLLM.
 import { existsSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { fileURLToPath } from 'node:url'
@@ -9,7 +9,7 @@ import { LLMOnDevice, type LLMOnDeviceOptions } from '../../../src/torchrl/index
 import { portOf, started } from '../../fetch/fake-hub.js'
 import { failing } from '../envs/chats.js'
 
-const STAND_IN = fileURLToPath(new URL('stand-in-vllm.mjs', import.meta.url))
+const PROGRAM = fileURLToPath(new URL('small-vllm.mjs', import.meta.url))
 
 /** A clock whose pauses end at the next turn of the event loop, and whose time limits never do. */
 class PauseClock implements Clock {
@@ -38,7 +38,7 @@ async function freePort(): Promise<number> {
 
 async function start(mode = '', options: LLMOnDeviceOptions = {}) {
   const port = await freePort()
-  const command = [process.execPath, STAND_IN, String(port), mode]
+  const command = [process.execPath, PROGRAM, String(port), mode]
   const url = `http://127.0.0.1:${port}`
   const llm = await LLMOnDevice.start(command, {
     url,

@@ -1,4 +1,4 @@
-/** A program in place of `vllm serve`: `node stand-in-vllm.mjs PORT [unhealthy|fails|busy]`. It starts a process of its own, as vLLM does. */
+/** A program in place of `vllm serve`: `node small-vllm.mjs PORT [unhealthy|fails]`. It starts a process of its own, as vLLM does. */
 
 import { spawn } from 'node:child_process'
 import { createServer } from 'node:http'
