@@ -3,13 +3,13 @@
  * time.
  */
 
-import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, checkList, FulmarError } from '../core/index.js'
 import type { BatchIndex } from './batch-index.js'
 import type { Dtype } from './dtype.js'
 import { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
 import { Ragged } from './ragged.js'
 import { Tensor } from './tensor.js'
-import { TensorDict, type TensorDictEntry } from './tensor-dict.js'
+import { checkDict, TensorDict, type TensorDictEntry } from './tensor-dict.js'
 import type { TensorDictOptions } from './tensor-dict-options.js'
 
 /** Kind of a field: a tensor of one dtype or of any, rows, a dictionary, or a JSON value. */
@@ -138,6 +138,7 @@ export function tensorClass<const F extends TensorFields>(
   }
 
   function around(dict: TensorDict): TensorClassInstance<F> {
+    checkDict(dict)
     checkKnownKeys('fields', Object.fromEntries(dict.keys().map((name) => [name, 0])), Object.keys(fields))
     const members: TensorClassMembers<F> = {
       dict,
@@ -172,27 +173,20 @@ export function tensorClass<const F extends TensorFields>(
     fields,
     around,
     from(values, dictOptions) {
-      checkKnownKeys('fields', values, Object.keys(fields))
       const dict = TensorDict.from({}, dictOptions)
+      checkKnownKeys('fields', values, Object.keys(fields))
       const given: { readonly [name: string]: unknown } = values
       for (const name of Object.keys(fields)) put(dict, name, given[name])
       return around(dict)
     },
-    stack: (parts, dim) =>
-      around(
-        TensorDict.stack(
-          parts.map((part) => part.dict),
-          dim,
-        ),
-      ),
-    cat: (parts, dim) =>
-      around(
-        TensorDict.cat(
-          parts.map((part) => part.dict),
-          dim,
-        ),
-      ),
+    stack: (parts, dim) => around(TensorDict.stack(dictsOf(parts), dim)),
+    cat: (parts, dim) => around(TensorDict.cat(dictsOf(parts), dim)),
   }
+}
+
+function dictsOf(parts: readonly { readonly dict: TensorDict }[]): TensorDict[] {
+  checkList('parts', parts)
+  return Array.from(parts, (part) => part?.dict)
 }
 
 function isOptional(kind: TensorFields[string]): boolean {

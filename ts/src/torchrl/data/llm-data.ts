@@ -49,7 +49,7 @@ export class LLMData extends LLMRecord {
   }
 
   /** The prompts and answers of containers of one batch. @throws {FulmarError} As the constructor. */
-  static from(parts: LLMParts, options: SequencesOptions = {}): LLMData {
+  static from(parts: LLMParts = {}, options: SequencesOptions = {}): LLMData {
     return new LLMData(fieldsOfParts(['text', 'tokens', 'masks', 'logProbs', 'logits'], parts), options)
   }
 

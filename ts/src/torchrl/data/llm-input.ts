@@ -43,7 +43,10 @@ export class LLMInput extends LLMRecord {
   }
 
   /** The prompts of containers of one batch. @throws {FulmarError} As the constructor. */
-  static from(parts: Pick<LLMParts, 'text' | 'tokens' | 'masks'>, options: SequencesOptions = {}): LLMInput {
+  static from(
+    parts: Pick<LLMParts, 'text' | 'tokens' | 'masks'> = {},
+    options: SequencesOptions = {},
+  ): LLMInput {
     const { tokens, attentionMask, text } = fieldsOfParts(['text', 'tokens', 'masks'], parts)
     return new LLMInput({ tokens, attentionMask, text }, options)
   }

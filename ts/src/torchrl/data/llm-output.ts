@@ -42,7 +42,7 @@ export class LLMOutput extends LLMRecord {
 
   /** The answers of containers of one batch. @throws {FulmarError} As the constructor. */
   static from(
-    parts: Pick<LLMParts, 'text' | 'tokens' | 'logProbs' | 'logits'>,
+    parts: Pick<LLMParts, 'text' | 'tokens' | 'logProbs' | 'logits'> = {},
     options: SequencesOptions = {},
   ): LLMOutput {
     const fields = fieldsOfParts(['text', 'tokens', 'logProbs', 'logits'], parts)

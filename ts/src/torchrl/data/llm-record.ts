@@ -2,6 +2,7 @@
 
 import { checkKnownKeys, FulmarError } from '../../core/index.js'
 import { Tensor, TensorDict } from '../../tensor/index.js'
+import { checkDict } from '../../tensor/tensor-dict.js'
 import { checkBatch } from './batch.js'
 import { LogProbs } from './log-probs.js'
 import { Masks } from './masks.js'
@@ -154,6 +155,7 @@ export function fieldsOfParts(known: readonly (keyof LLMParts)[], parts: LLMPart
 
 /** @internal The fields in a dictionary. @throws {FulmarError} `UNKNOWN_NAME` for another key. */
 export function fieldsInDict(names: readonly LLMFieldName[], dict: TensorDict): LLMDataFields {
+  checkDict(dict)
   const entries = dict.keys().map((key) => {
     const name = names.find((one) => DICT_KEYS[one] === key)
     if (name === undefined) {

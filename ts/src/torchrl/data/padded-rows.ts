@@ -58,8 +58,8 @@ export function paddedLeftToRight(
   options: { readonly endId?: number; readonly sequenceLength?: number } = {},
 ): Tensor<'i64'> {
   checkKnownKeys('options', options, ['endId', 'sequenceLength'])
-  const { endId = END_ID, sequenceLength: width = ids.shape[1] ?? 0 } = options
   const rows = idRows(ids)
+  const { endId = END_ID, sequenceLength: width = ids.shape[1] ?? 0 } = options
   const owned = rows.map((row) => {
     const start = row.findIndex((id) => id !== BigInt(endId))
     return start < 0 ? row.subarray(row.length) : row.subarray(start)
@@ -132,8 +132,14 @@ function largestOf({ data, shape }: Tensor<'f32'>): number[] {
 }
 
 function idRows(ids: Tensor<'i64'>): BigInt64Array[] {
-  checkGiven('ids', ids)
+  checkIds(ids)
   const [numRows = 0, width = 0] = ids.shape
   checkShape('ids', ids, [numRows, width])
   return Array.from({ length: numRows }, (_, row) => ids.data.subarray(row * width, (row + 1) * width))
+}
+
+function checkIds(ids: unknown): void {
+  if (ids instanceof Tensor && ids.dtype === 'i64') return
+  const got = ids instanceof Tensor ? ids.dtype : describeValue(ids)
+  throw new FulmarError('MALFORMED', `ids must be a tensor of i64: got ${got}`)
 }

@@ -102,6 +102,8 @@ export async function* preTokenizationHook(
   options: PreTokenizationHookOptions = {},
 ): AsyncGenerator<{ readonly text: string }, void, undefined> {
   checkKnownKeys('options', options, ['minLength'])
+  if (typeof read !== 'function')
+    throw new FulmarError('MALFORMED', `read must be a function: got ${describeValue(read)}`)
   const { minLength = 5 } = options
   if (!Number.isSafeInteger(minLength) || minLength < 0)
     throw new FulmarError('OUT_OF_RANGE', `minLength must be an integer from 0: got ${minLength}`)

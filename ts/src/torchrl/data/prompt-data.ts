@@ -1,6 +1,6 @@
 /** Prompts with their labels, as records. */
 
-import { checkKnownKeys, FulmarError } from '../../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../../core/index.js'
 import { Tensor, type TensorClass, type TensorClassInstance, tensorClass } from '../../tensor/index.js'
 import { PromptTensorDictTokenizer } from './prompt-tensor-dict-tokenizer.js'
 import { type TokenDatasetOptions, TokenizedDatasetLoader } from './tokenized-dataset-loader.js'
@@ -73,6 +73,7 @@ function maskLabel(data: PromptData, options: { readonly padTokenId?: number } =
   if (!Number.isSafeInteger(padTokenId) || padTokenId < 0) {
     throw new FulmarError('OUT_OF_RANGE', `padTokenId must be an integer from 0: got ${padTokenId}`)
   }
+  checkGiven('data', data)
   const { shape } = data.input_ids
   const width = shape[1]
   if (width === undefined || shape.length !== 2) {

@@ -88,8 +88,8 @@ export class LLMOnDevice {
    *   `ABORTED` if the signal fires; those of `AsyncVLLM.connect`. The group is killed then.
    */
   static async start(command: readonly string[], options: LLMOnDeviceOptions = {}): Promise<LLMOnDevice> {
-    checkCommand(command)
     checkOptions(options)
+    checkCommand(command)
     const { url = 'http://127.0.0.1:8000', clock = systemClock, signal, connect = {} } = options
     const { startTimeoutMs = 600_000, client = defaultHttpClient({ numConnections: 256 }) } = options
     const stop = new AbortController()
