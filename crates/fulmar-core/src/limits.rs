@@ -238,7 +238,7 @@ pub const MEMBER_BYTES_MAX: u64 = 1 << 30;
 pub const XZ_MEMORY_KIB_MAX: u32 = 96 << 10;
 
 /// Most bytes of the rows of one episode of a data set, without those below `next`.
-pub const EPISODE_BYTES_MAX: usize = 1 << 32;
+pub const EPISODE_BYTES_MAX: u64 = 1 << 32;
 
 /// Longest side of an image of a data set, in pixels.
 pub const IMAGE_SIDE_MAX: usize = 1 << 14;

@@ -8,6 +8,7 @@
 mod array;
 mod escapes;
 mod global;
+mod input;
 mod machine;
 mod tree;
 

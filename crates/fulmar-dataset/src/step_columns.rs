@@ -21,7 +21,7 @@ pub(crate) fn columns(steps: &[PickleItem<'_>]) -> Result<TensorDict> {
 
 struct Columns {
     /// Bytes of all columns so far.
-    num_bytes: usize,
+    num_bytes: u64,
 }
 
 impl Columns {
@@ -129,7 +129,7 @@ impl Columns {
 
     /// Counts bytes before they are taken: a pickle can have one array in many steps.
     fn count(&mut self, num_steps: usize, num_bytes: usize) -> Result<()> {
-        self.num_bytes = self.num_bytes.saturating_add(num_steps.saturating_mul(num_bytes));
+        self.num_bytes = self.num_bytes.saturating_add((num_steps as u64).saturating_mul(num_bytes as u64));
         if self.num_bytes <= EPISODE_BYTES_MAX {
             return Ok(());
         }

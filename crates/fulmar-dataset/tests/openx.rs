@@ -359,7 +359,7 @@ fn images_are_refused_before_memory_is_taken() {
 #[test]
 fn one_array_in_many_steps_counts_each_time() {
     // 1 MiB in the pickle, 8 GiB in the rows.
-    let num_steps = 2 * EPISODE_BYTES_MAX / (1 << 20);
+    let num_steps = usize::try_from(2 * EPISODE_BYTES_MAX / (1 << 20)).unwrap();
     let array = write(&Plain::Array("|u1", vec![1 << 20], vec![0; 1 << 20]), 4);
     let mut bytes = b"\x80\x04}(".to_vec();
     bytes.extend(&write(&Plain::text("steps"), 4)[2..]);

@@ -12,7 +12,7 @@ import { converter } from './dataset-folder.js'
 import { type DatasetOptions, type HubDatasetOptions, hubOptionsOf } from './dataset-options.js'
 import { filesIn, OPENX_REPO } from './openx-files.js'
 
-/** Where an episode is read from. */
+/** Position that an episode is read from. */
 export interface OpenXPosition {
   /** The file in their order, from 0. */
   readonly file: number
@@ -55,7 +55,7 @@ export class OpenXEpisodes {
 
   /**
    * Asks the hub for the files of a data set; offline, the cache.
-   * @throws {FulmarError} `EMPTY` if there are none; those of `fetchSnapshot`.
+   * @throws {FulmarError} `EMPTY` if it has no file; those of `fetchSnapshot`.
    */
   static async open(id: string, options: DatasetOptions & HubDatasetOptions): Promise<OpenXEpisodes> {
     const fetching = hubOptionsOf(options)
@@ -74,7 +74,7 @@ export class OpenXEpisodes {
     return new OpenXEpisodes(commit, names.sort(), options, plan)
   }
 
-  /** Where the next episode is read from. */
+  /** Position of the next episode. */
   get position(): OpenXPosition {
     return this.#position
   }

@@ -28,7 +28,7 @@ export interface OpenXOptions extends Omit<DatasetOptions, 'splitTrajs'>, HubDat
   readonly pad?: boolean | number
   /** Draws rows or slices again; a stream never does. @default true where rows are stored */
   readonly replacement?: boolean
-  /** Where rows are stored: leaves out episodes that are shorter than a slice; else they are taken whole. @default true */
+  /** Stored rows alone: leaves out episodes that are shorter than a slice; else they are taken whole. @default true */
   readonly strictLength?: boolean
 }
 

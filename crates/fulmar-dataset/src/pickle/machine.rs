@@ -8,6 +8,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 
 use super::array::{Array, ArrayDtype, RANK_MAX};
 use super::global::Global;
+use super::input::{Input, corrupt, no_integer};
 use super::{Pickle, Value, escapes};
 
 /// Newest protocol.
@@ -16,21 +17,20 @@ const PROTOCOL_MAX: u8 = 5;
 /// Runs a pickle to its end; bytes behind it are not read.
 pub(super) fn run(bytes: &[u8]) -> Result<Pickle<'_>> {
     let mut machine = Machine {
-        bytes,
-        at: 0,
+        input: Input::new(bytes),
         values: Vec::new(),
         stack: Vec::new(),
         marks: Vec::new(),
         memo: HashMap::new(),
         encoded: HashMap::new(),
     };
-    let root = machine.run().map_err(|error| error.at(format!("pickle, byte {}", machine.at)))?;
+    let root =
+        machine.run().map_err(|error| error.at(format!("pickle, byte {}", machine.input.position())))?;
     Ok(Pickle { values: machine.values, root })
 }
 
 struct Machine<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    input: Input<'a>,
     values: Vec<Value<'a>>,
     stack: Vec<usize>,
     marks: Vec<usize>,
@@ -43,7 +43,7 @@ impl<'a> Machine<'a> {
     /// Returns the position of the last value.
     fn run(&mut self) -> Result<usize> {
         loop {
-            match self.byte()? {
+            match self.input.byte()? {
                 b'.' => return self.pop(),
                 code => self.step(code)?,
             }
@@ -59,7 +59,7 @@ impl<'a> Machine<'a> {
         match code {
             0x80 => self.protocol(),
             // A frame is for readers of files; its length bounds nothing here.
-            0x95 => self.take(8).map(drop),
+            0x95 => self.input.take(8).map(drop),
             b'(' => {
                 self.marks.push(self.stack.len());
                 Ok(())
@@ -88,7 +88,7 @@ impl<'a> Machine<'a> {
     }
 
     fn protocol(&mut self) -> Result<()> {
-        match self.byte()? {
+        match self.input.byte()? {
             0..=PROTOCOL_MAX => Ok(()),
             other => {
                 let detail = format!("the protocol must be at most {PROTOCOL_MAX}: got {other}");
@@ -118,9 +118,9 @@ impl<'a> Machine<'a> {
 
     fn memo_key(&mut self, code: u8) -> Result<u64> {
         match code {
-            b'q' | b'h' => Ok(u64::from(self.byte()?)),
-            b'r' | b'j' => self.unsigned(4),
-            _ => self.parsed("a number of the memo"),
+            b'q' | b'h' => Ok(u64::from(self.input.byte()?)),
+            b'r' | b'j' => self.input.unsigned(4),
+            _ => self.input.parsed("a number of the memo"),
         }
     }
 
@@ -129,22 +129,22 @@ impl<'a> Machine<'a> {
             b'N' => Value::None,
             0x88 => Value::Bool(true),
             0x89 => Value::Bool(false),
-            b'J' => Value::Int(self.integer(4)?),
-            b'K' => Value::Int(i64::from(self.byte()?)),
-            b'M' => Value::Int(self.unsigned(2)?.cast_signed()),
+            b'J' => Value::Int(self.input.integer(4)?),
+            b'K' => Value::Int(i64::from(self.input.byte()?)),
+            b'M' => Value::Int(self.input.unsigned(2)?.cast_signed()),
             0x8a => {
-                let len = usize::from(self.byte()?);
-                Value::Int(self.integer(len)?)
+                let len = usize::from(self.input.byte()?);
+                Value::Int(self.input.integer(len)?)
             }
             0x8b => {
-                let len = self.length(4)?;
-                Value::Int(self.integer(len)?)
+                let len = self.input.length(4)?;
+                Value::Int(self.input.integer(len)?)
             }
             b'G' => {
-                let bytes = self.take(8)?;
+                let bytes = self.input.take(8)?;
                 Value::Float(bytes.try_into().map_or(f64::NAN, f64::from_be_bytes))
             }
-            b'F' => Value::Float(self.parsed("a number")?),
+            b'F' => Value::Float(self.input.parsed("a number")?),
             _ => self.decimal(code)?,
         };
         self.push(value);
@@ -153,7 +153,7 @@ impl<'a> Machine<'a> {
 
     /// An integer in digits; protocols before 2 write `00` and `01` for bools.
     fn decimal(&mut self, code: u8) -> Result<Value<'a>> {
-        let line = self.ascii_line()?;
+        let line = self.input.ascii_line()?;
         match (code, line) {
             (b'I', "00") => Ok(Value::Bool(false)),
             (b'I', "01") => Ok(Value::Bool(true)),
@@ -167,12 +167,12 @@ impl<'a> Machine<'a> {
     fn text(&mut self, code: u8) -> Result<()> {
         let value = match code {
             b'V' => {
-                let text = escapes::raw_unicode(self.line()?)
+                let text = escapes::raw_unicode(self.input.line()?)
                     .ok_or_else(|| corrupt("a text must have whole escapes"))?;
                 Value::Text(Cow::Owned(text))
             }
             b'S' => {
-                let literal = self.line()?.trim_ascii();
+                let literal = self.input.line()?.trim_ascii();
                 let bytes = escapes::quoted(literal).ok_or_else(|| corrupt("a literal must be quoted"))?;
                 String::from_utf8(bytes).map_or_else(
                     |error| Value::Bytes(Cow::Owned(error.into_bytes())),
@@ -180,11 +180,11 @@ impl<'a> Machine<'a> {
                 )
             }
             b'T' | b'U' => {
-                let bytes = self.counted(if code == b'T' { 4 } else { 1 })?;
+                let bytes = self.input.counted(if code == b'T' { 4 } else { 1 })?;
                 text_or_bytes(bytes)
             }
             _ => {
-                let bytes = self.counted(match code {
+                let bytes = self.input.counted(match code {
                     b'X' => 4,
                     0x8c => 1,
                     _ => 8,
@@ -199,7 +199,7 @@ impl<'a> Machine<'a> {
     }
 
     fn binary(&mut self, code: u8) -> Result<()> {
-        let bytes = self.counted(match code {
+        let bytes = self.input.counted(match code {
             b'B' => 4,
             b'C' => 1,
             _ => 8,
@@ -246,8 +246,8 @@ impl<'a> Machine<'a> {
 
     fn global(&mut self, code: u8) -> Result<()> {
         let global = if code == b'c' {
-            let module = self.ascii_line()?;
-            Global::named(module, self.ascii_line()?)?
+            let module = self.input.ascii_line()?;
+            Global::named(module, self.input.ascii_line()?)?
         } else {
             let (name, module) = (self.pop()?, self.pop()?);
             match (&self.values[module], &self.values[name]) {
@@ -389,69 +389,6 @@ impl<'a> Machine<'a> {
         let mark = self.marks.pop().ok_or_else(|| corrupt("the stack must have a mark: it has none"))?;
         Ok(self.stack.split_off(mark))
     }
-
-    fn byte(&mut self) -> Result<u8> {
-        self.take(1).map(|bytes| bytes[0])
-    }
-
-    fn take(&mut self, len: usize) -> Result<&'a [u8]> {
-        let rest = &self.bytes[self.at..];
-        let Some((taken, _)) = rest.split_at_checked(len) else {
-            return Err(corrupt(format!("{len} bytes must follow: got {}", rest.len())));
-        };
-        self.at += len;
-        Ok(taken)
-    }
-
-    /// Returns the bytes behind their number, which has `width` bytes.
-    fn counted(&mut self, width: usize) -> Result<&'a [u8]> {
-        let len = self.length(width)?;
-        self.take(len)
-    }
-
-    fn length(&mut self, width: usize) -> Result<usize> {
-        let len = self.unsigned(width)?;
-        usize::try_from(len).map_err(|_| corrupt(format!("{len} bytes must follow: there are fewer")))
-    }
-
-    fn unsigned(&mut self, width: usize) -> Result<u64> {
-        Ok(self.take(width)?.iter().rev().fold(0, |number, byte| (number << 8) | u64::from(*byte)))
-    }
-
-    /// Reads a little-endian integer in two's complement.
-    fn integer(&mut self, len: usize) -> Result<i64> {
-        let bytes = self.take(len)?;
-        let sign = if bytes.last().is_some_and(|last| last & 0x80 != 0) { 0xff } else { 0 };
-        let (low, high) = bytes.split_at(len.min(8));
-        let mut whole = [sign; 8];
-        whole[..low.len()].copy_from_slice(low);
-        let number = i64::from_le_bytes(whole);
-        match high.iter().all(|byte| *byte == sign) && (number < 0) == (sign != 0) {
-            true => Ok(number),
-            false => Err(no_integer()),
-        }
-    }
-
-    /// Returns the bytes up to the end of the line.
-    fn line(&mut self) -> Result<&'a [u8]> {
-        let rest = &self.bytes[self.at..];
-        let Some(len) = rest.iter().position(|byte| *byte == b'\n') else {
-            return Err(corrupt("a line must end: it does not"));
-        };
-        self.at += len + 1;
-        Ok(&rest[..len])
-    }
-
-    fn ascii_line(&mut self) -> Result<&'a str> {
-        let line = std::str::from_utf8(self.line()?)
-            .map_err(|error| corrupt("a line must be text").because(error))?;
-        Ok(line.strip_suffix('\r').unwrap_or(line))
-    }
-
-    fn parsed<T: std::str::FromStr>(&mut self, what: &str) -> Result<T> {
-        let line = self.ascii_line()?;
-        line.trim().parse().map_err(|_| corrupt(format!("a line must be {what}: it is not")))
-    }
 }
 
 /// Strings of Python 2 are texts or bytes.
@@ -478,12 +415,4 @@ fn refused(code: u8) -> Error {
         other => return corrupt(format!("an operation must be one of protocol 0 to 5: got byte {other}")),
     };
     Error::new(ErrorKind::Forbidden, format!("a pickle must have plain values and arrays alone: got {what}"))
-}
-
-fn no_integer() -> Error {
-    Error::new(ErrorKind::Incompatible, "an integer must be one of 64 bits: it is not")
-}
-
-fn corrupt(detail: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupt, detail)
 }

@@ -5,7 +5,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 
 use super::Value;
 
-/// What is known of a value while values are visited depth first.
+/// State of a value while values are visited depth first.
 #[derive(Clone, Copy)]
 enum Seen {
     Not,
