@@ -122,6 +122,7 @@ export {
   specEnvOf,
 } from './envs/env.js'
 export { ExecuteToolsInOrder, type ExecuteToolsInOrderOptions } from './envs/execute-tools-in-order.js'
+export { type FitTableOptions, fitTable } from './envs/fit-table.js'
 export { GSM8KEnv, type GSM8KEnvOptions } from './envs/gsm8k-env.js'
 export { IFEvalEnv, type IFEvalEnvOptions } from './envs/ifeval-env.js'
 export { IfEvalRewardTransform, type IfEvalRewardTransformOptions } from './envs/ifeval-reward-transform.js'
@@ -137,10 +138,22 @@ export {
   type MakeGsm8kEnvOptions,
   makeGsm8kEnv,
 } from './envs/make-gsm8k-env.js'
+export {
+  type MakeMLGymOptions,
+  type MLGymTaskName,
+  MLGymWrapper,
+  type MLGymWrapperOptions,
+  makeMLGym,
+} from './envs/make-ml-gym.js'
 export { MATHEnv, type MATHEnvOptions } from './envs/math-env.js'
 export { MCPToolTransform, type MCPToolTransformOptions } from './envs/mcp-tool-transform.js'
+export { type MLGymOptions, mlGym } from './envs/ml-gym.js'
+export { MLGymEnv, type MLGymEnvOptions, type MLGymResult } from './envs/ml-gym-env.js'
+export type { MLGymFailure } from './envs/ml-gym-score.js'
+export type { MLGymFiles, MLGymProgram, MLGymTask } from './envs/ml-gym-task.js'
 export { PolicyVersion, type PolicyVersionOptions } from './envs/policy-version.js'
 export { PythonInterpreter, type PythonInterpreterOptions } from './envs/python-interpreter.js'
+export { readMLGymTask } from './envs/read-ml-gym-task.js'
 export { type ElementPrompt, type ReplyPolicyOptions, replyPolicy } from './envs/reply-policy.js'
 export { RetrieveKL, type RetrieveKLOptions } from './envs/retrieve-kl.js'
 export { RetrieveLogProb, type RetrieveLogProbOptions } from './envs/retrieve-log-prob.js'
