@@ -30,6 +30,8 @@ export const ALONE = {
       'convertEpisodes',
       'convertGenDgrl',
       'convertOpenx',
+      'convertTable',
+      'convertTrials',
       'dumpReplayBuffer',
       'dumpReplayBufferEnsemble',
       'loadReplayBuffer',

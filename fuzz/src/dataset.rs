@@ -1,8 +1,8 @@
-//! Files of D4RL, and of Minari with metadata of any numbers; archives of Gen-DGRL and Open X-Embodiment, and pickles.
+//! Files of D4RL, and of Minari with metadata of any numbers; archives of Gen-DGRL and Open X-Embodiment, and pickles; tables of OpenML.
 
 use fulmar::dataset::{
-    D4rlOptions, MinariMetadata, Pickle, count_episodes, read_d4rl, read_gen_dgrl, read_minari, read_openx,
-    write_minari,
+    D4rlOptions, MinariMetadata, Pickle, count_episodes, read_arff, read_d4rl, read_gen_dgrl, read_minari,
+    read_openx, write_minari,
 };
 use fulmar::ted::Hdf5File;
 
@@ -13,6 +13,10 @@ use super::SEPARATOR;
 /// The metadata of Minari are before the separator, if there is one; then the file is one of Minari too.
 pub fn run(data: &[u8]) {
     pickled(data);
+    if let Ok(columns) = read_arff(data) {
+        let lens: Vec<_> = columns.iter().map(|column| column.values.len()).collect();
+        assert!(lens.windows(2).all(|pair| pair[0] == pair[1]), "all columns have a value in each row");
+    }
     let (metadata, bytes) = parts(data);
     let Ok(file) = Hdf5File::from_bytes(bytes.to_vec()) else { return };
     for split_trajs in [false, true] {

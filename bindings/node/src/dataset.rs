@@ -4,7 +4,7 @@
 //! files to folders are here alone.
 
 use fulmar::core::integer_from_f64;
-use fulmar::dataset::GenDgrlOptions;
+use fulmar::dataset::{GenDgrlOptions, LengthPolicy, OpenmlOptions, Vd4rl};
 use fulmar::tensor;
 use napi::bindgen_prelude::{AsyncTask, Uint8Array};
 use napi_derive::napi;
@@ -68,5 +68,34 @@ pub fn convert_gen_dgrl(source: String, folder: String, options: String) -> Asyn
     task(move || {
         let options = options_from_json::<GenDgrlOptions>("options", &options)?;
         dataset::convert_gen_dgrl(source, folder, options).map(drop)
+    })
+}
+
+/// Converts an ARFF file of OpenML to a folder of rows.
+#[napi]
+pub fn convert_table(source: String, folder: String, id: String, options: String) -> AsyncTask<Work<()>> {
+    task(move || {
+        let options = options_from_json::<OpenmlOptions>("options", &options)?;
+        tensor::memmap::save(folder, &dataset::open_openml(&id, source, &options)?)
+    })
+}
+
+/// Converts a folder of RoboSet's files to a folder of steps.
+#[napi]
+pub fn convert_trials(source: String, folder: String, split: bool) -> AsyncTask<Work<()>> {
+    task(move || {
+        let steps = dataset::open_roboset(source)?;
+        tensor::memmap::save(folder, &if split { dataset::split_trajectories(&steps)? } else { steps })
+    })
+}
+
+/// Converts a folder of V-D4RL's files to a folder of steps, and returns how many files were cut.
+#[napi]
+pub fn convert_frames(source: String, folder: String, split: bool, lengths: String) -> AsyncTask<Work<f64>> {
+    task(move || {
+        let lengths = options_from_json::<LengthPolicy>("lengthPolicy", &lengths)?;
+        let Vd4rl { steps, num_cut } = dataset::open_vd4rl(source, lengths)?;
+        tensor::memmap::save(folder, &if split { dataset::split_trajectories(&steps)? } else { steps })?;
+        Ok(num_cut as f64)
     })
 }

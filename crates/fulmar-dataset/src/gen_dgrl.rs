@@ -17,7 +17,7 @@ use fulmar_tensor::{Entry, Tensor, TensorDict, memmap};
 use serde::{Deserialize, Serialize};
 
 use crate::archive::each_file_of_xz;
-use crate::minari::{cat, check_alike};
+use crate::episodes::{cat, check_alike};
 use crate::object_file::read_object_file;
 use crate::pickle::PickleItem;
 use crate::rows::{flags, named, slice};

@@ -9,28 +9,46 @@
 //! | Gen-DGRL | `.tar.xz` of pickled arrays | [`read_gen_dgrl`], [`convert_gen_dgrl`]; any pickle of plain values and arrays: [`Pickle`] |
 //! | Open X-Embodiment | `.tar` files of pickled episodes | [`read_openx`], [`convert_openx`], one at a time: [`OpenXEpisode`] |
 //! | Minari | `main_data.hdf5` of episodes, `metadata.json` | [`read_minari`], [`MinariMetadata`]; written by [`write_minari`] |
+//! | OpenML | ARFF, a table as text | [`read_arff`], [`read_openml`], [`open_openml`] |
+//! | V-D4RL | `.npz` or HDF5, of images | [`open_vd4rl`]; [`Npz`], [`read_npz`], [`read_npy`], [`read_npy_gz`] |
+//! | RoboSet | HDF5 files of trials | [`read_roboset`], [`open_roboset`] |
 
 mod archive;
+mod arff;
+mod arff_line;
 mod d4rl;
+mod episodes;
+mod files;
 mod gen_dgrl;
 mod image;
 mod minari;
 mod minari_metadata;
 mod minari_writer;
+mod npy;
+mod npz;
 mod object_file;
+mod openml;
 mod openx;
 mod pickle;
+mod roboset;
 mod rows;
 mod rows_folder;
 mod split;
 mod step_columns;
+mod vd4rl;
 
+pub use arff::{ARFF_ATTRIBUTES_MAX, ARFF_LINE_BYTES_MAX, ARFF_VALUES_MAX, ArffColumn, read_arff};
 pub use d4rl::{D4rl, D4rlOptions, read_d4rl};
 pub use fulmar_core::Result;
 pub use gen_dgrl::{GenDgrlOptions, convert_gen_dgrl, read_gen_dgrl};
 pub use minari::{Minari, read_minari};
 pub use minari_metadata::MinariMetadata;
 pub use minari_writer::{count_episodes, write_minari};
+pub use npy::{NPY_BYTES_MAX, NPY_HEADER_BYTES_MAX, NpyHeader, read_npy, read_npy_gz};
+pub use npz::{NPZ_MEMBERS_MAX, Npz, read_npz};
+pub use openml::{OPENML_IDS, OpenmlOptions, open_openml, read_openml};
 pub use openx::{OpenXEpisode, convert_openx, read_openx};
 pub use pickle::{Pickle, PickleItem};
+pub use roboset::{ROBOSET_FILES_MAX, open_roboset, read_roboset};
 pub use split::split_trajectories;
+pub use vd4rl::{LengthPolicy, VD4RL_FILES_MAX, Vd4rl, open_vd4rl};

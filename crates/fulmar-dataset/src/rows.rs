@@ -65,6 +65,31 @@ pub(crate) fn zero_first(column: &Entry) -> Result<Entry> {
     })
 }
 
+/// Returns the rows behind the first, and a row of zeros, or of empty texts, at the end.
+pub(crate) fn shifted(column: &Entry) -> Result<Entry> {
+    Ok(match column {
+        Entry::Tensor(tensor) => {
+            let num_rows = tensor.shape().first().copied().unwrap_or(0);
+            let mut shape = tensor.shape().to_vec();
+            shape[0] = 1;
+            let rest = tensor.slice(0, 1..num_rows)?;
+            Tensor::cat(&[rest, Tensor::zeros(tensor.dtype(), &shape)?], 0)?.into()
+        }
+        Entry::Dict(columns) => {
+            let mut rows = TensorDict::new(&[])?;
+            for (name, column) in columns.entries() {
+                rows.set(name, shifted(column).map_err(|error| named(error, name))?)?;
+            }
+            rows.into()
+        }
+        Entry::NonTensor(_) => {
+            let last = Value::String(String::new());
+            NonTensor::shared(texts(column).into_iter().skip(1).chain([last]).collect()).into()
+        }
+        other => return Err(unfit(other)),
+    })
+}
+
 /// Returns the values of a column of texts.
 pub(crate) fn texts(column: &Entry) -> Vec<Value> {
     match column {

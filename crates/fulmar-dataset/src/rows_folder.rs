@@ -8,7 +8,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, TensorDict, memmap};
 use serde_json::Value;
 
-use crate::minari::check_alike;
+use crate::episodes::check_alike;
 use crate::rows::{slice, texts};
 
 /// Rows on their way to a folder, which is one of TorchRL once it is finished: the descriptions are written last.

@@ -5,6 +5,10 @@
 mod golden_rows;
 #[path = "../../fulmar-tensor/tests/golden_value/mod.rs"]
 mod golden_value;
+mod numpy;
+mod openml;
+mod roboset;
+mod vd4rl;
 
 use fulmar_core::ErrorKind;
 use fulmar_dataset::{D4rlOptions, Minari, read_d4rl, split_trajectories};

@@ -7,7 +7,9 @@ import {
   datasetSources,
   GenDGRLExperienceReplay,
   loadDataset,
+  OpenMLExperienceReplay,
   OpenXExperienceReplay,
+  RobosetExperienceReplay,
 } from '../dataset/index.js'
 import { deleteDataset, type LocalDataset, localDataset, localDatasets } from '../dataset/local-datasets.js'
 import { ProgressLine } from '../telemetry/index.js'
@@ -48,13 +50,24 @@ export async function listDatasets(
   for (const name of source === undefined ? datasetSources() : [source])
     local.push(...(await localDatasets(name, flags.root)))
   const here = new Set(local.map(({ name }) => name))
-  const ids = source === undefined ? undefined : ID_LISTS.get(source)?.availableDatasets
-  const known = (ids ?? []).map((id) => `${source}:${id}`)
+  const known = knownIds(source).map((id) => `${source}:${id}`)
   const names = [...new Set([...here, ...known])]
   const rows = names.map((name) => ({ name, isHere: here.has(name) }))
   if (flags.json) return printJson(rows, io)
   for (const { name, isHere } of rows)
     io.stdout.write(isHere && known.length > 0 ? `${name}  here\n` : `${name}\n`)
+}
+
+/** Sources that list their ids. */
+const LISTED: Readonly<Record<string, { readonly availableDatasets: readonly string[] }>> = {
+  d4rl: D4RLExperienceReplay,
+  openml: OpenMLExperienceReplay,
+  roboset: RobosetExperienceReplay,
+}
+
+/** The ids of a source that lists them. */
+function knownIds(source: string | undefined): readonly string[] {
+  return source === undefined ? [] : (LISTED[source]?.availableDatasets ?? [])
 }
 
 /** Fetches and converts a data set unless it is there, shows the progress, and prints its folder. */

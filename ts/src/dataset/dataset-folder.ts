@@ -68,7 +68,9 @@ export async function makeFolder(
 }
 
 /** Functions of the core that read files. */
-type Converter = 'convertColumns' | 'convertEpisodes' | 'convertGenDgrl' | 'convertOpenx' | 'readOpenxEpisode'
+type Converter =
+  | `convert${'Columns' | 'Episodes' | 'GenDgrl' | 'Openx' | 'Table' | 'Trials'}`
+  | 'readOpenxEpisode'
 
 /** Returns a conversion of the core. @throws {FulmarError} `UNAVAILABLE` in WebAssembly, which has no files. */
 export function converter<Name extends Converter>(name: Name): NonNullable<(typeof raw)[Name]> {

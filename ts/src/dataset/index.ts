@@ -19,11 +19,20 @@ export {
 export { type DatasetFactory, datasetSources, loadDataset, registerDataset } from './load-dataset.js'
 export { MinariExperienceReplay, type MinariOptions } from './minari-experience-replay.js'
 export type { EncodedFrame } from './mp4-file.js'
+export { OpenMLExperienceReplay, type OpenMLOptions } from './openml-experience-replay.js'
 export { OpenXExperienceReplay } from './openx-experience-replay.js'
 export type { OpenXOptions } from './openx-options.js'
 export { OpenXStream, type OpenXStreamState } from './openx-stream.js'
-export type { PreprocessOptions, RowsFn } from './preprocess.js'
-export { type ReadD4RLOptions, readD4RL, readMinari } from './read-dataset.js'
+export type { PreprocessOptions, PreprocessOptions, RowsFn, RowsFn } from './preprocess.js'
+export {
+  type ReadD4RLOptions,
+  type ReadD4RLOptions,
+  readD4RL,
+  readD4RL,
+  readMinari,
+  readMinari,
+} from './read-dataset.js'
+export { RobosetExperienceReplay, type RobosetOptions } from './roboset-experience-replay.js'
 export {
   type GripperMode,
   type RobotActionSpace,

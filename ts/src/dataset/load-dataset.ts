@@ -6,9 +6,11 @@ import type { BaseDatasetExperienceReplay } from './dataset-experience-replay.js
 import { GenDGRLExperienceReplay, type GenDGRLOptions } from './gen-dgrl-experience-replay.js'
 import { LeRobotExperienceReplay, type LeRobotOptions } from './lerobot-experience-replay.js'
 import { MinariExperienceReplay, type MinariOptions } from './minari-experience-replay.js'
+import { OpenMLExperienceReplay, type OpenMLOptions } from './openml-experience-replay.js'
 import { OpenXExperienceReplay } from './openx-experience-replay.js'
 import type { OpenXOptions } from './openx-options.js'
 import type { OpenXStream } from './openx-stream.js'
+import { RobosetExperienceReplay, type RobosetOptions } from './roboset-experience-replay.js'
 
 /** Opens the data set `id` of a source. */
 export type DatasetFactory<T = unknown> = (
@@ -22,6 +24,8 @@ const factories = new Map<string, DatasetFactory>([
   ['gen_dgrl', (id, options) => GenDGRLExperienceReplay.open(id, options)],
   ['minari', (id, options) => MinariExperienceReplay.open(id, options)],
   ['openx', (id, options) => OpenXExperienceReplay.open(id, options)],
+  ['openml', (id, options) => OpenMLExperienceReplay.open(id, options)],
+  ['roboset', (id, options) => RobosetExperienceReplay.open(id, options)],
 ])
 
 /** Names of the sources in order. */
@@ -63,6 +67,14 @@ export async function loadDataset(
   name: `openx:${string}`,
   options?: OpenXOptions,
 ): Promise<OpenXExperienceReplay | OpenXStream>
+export async function loadDataset(
+  name: `openml:${string}`,
+  options?: OpenMLOptions,
+): Promise<OpenMLExperienceReplay>
+export async function loadDataset(
+  name: `roboset:${string}`,
+  options?: RobosetOptions,
+): Promise<RobosetExperienceReplay>
 export async function loadDataset<T = BaseDatasetExperienceReplay>(
   name: string,
   options?: Readonly<Record<string, unknown>>,

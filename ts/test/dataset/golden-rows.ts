@@ -179,7 +179,16 @@ async function fileServer(folder: string, others: Readonly<Record<string, Uint8A
 
 /** Options of a data set in a folder of its own, from a server on loopback. */
 export async function d4rlOptions(others: Readonly<Record<string, Uint8Array>> = {}) {
-  const { asked, mirror } = await fileServer('raw/web/rail.eecs.berkeley.edu/datasets/offline_rl', others)
+  return await webOptions('raw/web/rail.eecs.berkeley.edu/datasets/offline_rl', others)
+}
+
+/** Options of a table in a folder of its own, from a server on loopback. */
+export async function openmlOptions(others: Readonly<Record<string, Uint8Array>> = {}) {
+  return await webOptions('raw/web/www.openml.org', others)
+}
+
+async function webOptions(folder: string, others: Readonly<Record<string, Uint8Array>>) {
+  const { asked, mirror } = await fileServer(folder, others)
   return { asked, options: { mirror, root: await temporaryFolder(), retries: 0 } }
 }
 

@@ -1,0 +1,245 @@
+//! V-D4RL: steps with images, an episode a file as `.npz` (64 pixels), or several as HDF5 (84 pixels).
+//!
+//! ```text
+//! .npz                 HDF5           rows
+//! image                observation    pixels u8; next.pixels = one row later, zero in the last of a file
+//! action               action         action
+//! reward               reward         next.reward [T, 1]
+//! discount             discount       discount
+//! is_first             step_type = 0  is_init
+//! is_last              step_type = 2  next.done [T, 1]
+//! is_terminal          and discount 0 next.terminated [T, 1]; next.truncated where done alone
+//! all others           all others     state.*; next.state.* = one row later, zero in the last of a file
+//! ```
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use fulmar_core::{Dtype, Error, ErrorKind, Result};
+use fulmar_ted::Hdf5File;
+use fulmar_tensor::{Entry, Tensor, TensorDict};
+use serde::{Deserialize, Serialize};
+
+use crate::episodes::{cat, check_alike};
+use crate::files::files_in;
+use crate::npz::Npz;
+use crate::rows::{flags, named, one_number, shifted};
+
+/// Most files of a data set of V-D4RL.
+pub const VD4RL_FILES_MAX: usize = 1 << 16;
+
+/// What happens to a file whose arrays have other numbers of rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LengthPolicy {
+    /// It is an error.
+    #[default]
+    Error,
+    /// All arrays are cut to the shortest.
+    Shortest,
+}
+
+/// The steps of a data set of V-D4RL.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vd4rl {
+    /// Steps of all files, `[steps]`.
+    pub steps: TensorDict,
+    /// Files that [`LengthPolicy::Shortest`] cut.
+    pub num_cut: usize,
+}
+
+/// Opens the files `*.npz` and `*.hdf5` in `folder`, in the order of their names.
+///
+/// # Errors
+/// `Io` if the folder or a file cannot be read; `Empty`, with the folder, without files, and without steps; `LimitExceeded` for more than
+/// [`VD4RL_FILES_MAX`] files; with file and key, `UnknownName` if an array is missing; `ShapeMismatch`, with both numbers, for an array of
+/// another number of rows unless `lengths` allows it, or of rows of another shape or dtype than in the first file; `Incompatible` for
+/// images of another dtype than u8; `OutOfRange` for flags and kinds of steps that are none; those of [`Npz`] and
+/// [`fulmar_ted::Hdf5Group::read`].
+///
+/// # Examples
+/// ```
+/// use fulmar_dataset::{LengthPolicy, open_vd4rl};
+/// assert!(open_vd4rl("/nowhere", LengthPolicy::Error).is_err());
+/// ```
+pub fn open_vd4rl(folder: impl AsRef<Path>, lengths: LengthPolicy) -> Result<Vd4rl> {
+    let folder = folder.as_ref();
+    let at_folder = |error: Error| error.at(folder.display());
+    let paths = files_in(folder, &["npz", "hdf5"], VD4RL_FILES_MAX).map_err(at_folder)?;
+    let mut parts: Vec<TensorDict> = Vec::with_capacity(paths.len());
+    let mut num_cut = 0;
+    for path in &paths {
+        let (steps, is_cut) = read(path, lengths, parts.first()).map_err(|error| error.at(path.display()))?;
+        num_cut += usize::from(is_cut);
+        if steps.batch_size() != [0] {
+            parts.push(steps);
+        }
+    }
+    let total = parts.iter().map(|part| part.batch_size()[0]).sum();
+    if parts.is_empty() {
+        return Err(at_folder(Error::new(ErrorKind::Empty, "the files must have steps: they have none")));
+    }
+    let steps = cat(&parts.iter().collect::<Vec<_>>(), total)?;
+    Ok(Vd4rl { steps, num_cut })
+}
+
+fn read(path: &Path, lengths: LengthPolicy, first: Option<&TensorDict>) -> Result<(TensorDict, bool)> {
+    let is_npz = path.extension().is_some_and(|end| end == "npz");
+    let mut arrays = if is_npz { Arrays::Npz(Npz::open(path)?) } else { Arrays::Hdf5(Hdf5File::open(path)?) };
+    // The file names itself in errors of HDF5 no second time.
+    let (columns, is_cut) = arrays.columns(lengths)?;
+    let steps = steps_of(columns, is_npz)?;
+    if let Some(first) = first {
+        check_alike(first, &steps)?;
+    }
+    Ok((steps, is_cut))
+}
+
+/// The arrays of a file.
+enum Arrays {
+    Npz(Npz<BufReader<File>>),
+    Hdf5(Hdf5File),
+}
+
+impl Arrays {
+    /// Reads all arrays, once all are known to have as many rows as they must.
+    fn columns(&mut self, lengths: LengthPolicy) -> Result<(Vec<(String, Tensor)>, bool)> {
+        let (image, others): (_, &[&str]) = match self {
+            Self::Npz(_) => {
+                ("image", &["action", "reward", "discount", "is_first", "is_last", "is_terminal"])
+            }
+            Self::Hdf5(_) => ("observation", &["action", "reward", "discount", "step_type"]),
+        };
+        let names = self.names()?;
+        for name in [image].iter().chain(others) {
+            if !names.iter().any(|known| known == name) {
+                let detail = "must be in every file: it is missing";
+                return Err(named(Error::new(ErrorKind::UnknownName, detail), name));
+            }
+        }
+        let lens =
+            names.iter().map(|name| Ok((name.as_str(), self.len(name)?))).collect::<Result<Vec<_>>>()?;
+        let of_image = lens.iter().find(|(name, _)| *name == image).map_or(0, |(_, len)| *len);
+        let shortest = lens.iter().map(|(_, len)| *len).min().unwrap_or(0);
+        let odd = lens.iter().find(|(_, len)| *len != of_image);
+        if let (LengthPolicy::Error, Some((name, len))) = (lengths, odd) {
+            let detail = format!("must have {of_image} rows as {image:?}: got {len}");
+            return Err(named(Error::new(ErrorKind::ShapeMismatch, detail), name));
+        }
+        let mut columns = Vec::with_capacity(names.len());
+        for name in &names {
+            let column = self.read(name)?.slice(0, 0..shortest)?;
+            columns.push((if name == image { "pixels".to_owned() } else { name.clone() }, column));
+        }
+        Ok((columns, odd.is_some()))
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        Ok(match self {
+            Self::Npz(npz) => npz.names().to_vec(),
+            Self::Hdf5(file) => file.root()?.data_sets().to_vec(),
+        })
+    }
+
+    /// Returns the number of rows, from the header alone.
+    fn len(&mut self, name: &str) -> Result<usize> {
+        let shape = match self {
+            Self::Npz(npz) => npz.header(name)?.shape,
+            Self::Hdf5(file) => file.root()?.shape(name)?,
+        };
+        shape.first().copied().ok_or_else(|| {
+            named(Error::new(ErrorKind::ShapeMismatch, "must have rows: got a single value"), name)
+        })
+    }
+
+    fn read(&mut self, name: &str) -> Result<Tensor> {
+        match self {
+            Self::Npz(npz) => npz.read(name),
+            Self::Hdf5(file) => match file.root()?.read(name)? {
+                Entry::Tensor(tensor) => Ok(tensor),
+                other => Err(named(crate::rows::unfit(&other), name)),
+            },
+        }
+    }
+}
+
+fn steps_of(columns: Vec<(String, Tensor)>, is_npz: bool) -> Result<TensorDict> {
+    let num_steps = columns.first().map_or(0, |(_, column)| column.shape()[0]);
+    let mut steps = TensorDict::new(&[num_steps])?;
+    for (name, column) in &columns {
+        set(&mut steps, name, column, is_npz).map_err(|error| named(error, name))?;
+    }
+    if !is_npz {
+        set_flags(&mut steps, &columns)?;
+    }
+    let (done, terminated) = (bools(&steps, "done")?, bools(&steps, "terminated")?);
+    let truncated = done.iter().zip(&terminated).map(|(done, terminated)| *done && !terminated);
+    steps.set(["next", "truncated"], Tensor::from_vec(&[num_steps, 1], truncated.collect::<Vec<_>>())?)?;
+    for name in ["done", "terminated", "truncated"] {
+        steps.set(name, Tensor::from_vec(&[num_steps, 1], vec![false; num_steps])?)?;
+    }
+    Ok(steps)
+}
+
+fn bools(steps: &TensorDict, name: &str) -> Result<Vec<bool>> {
+    steps.tensor(["next", name])?.to_vec::<bool>()
+}
+
+fn set(steps: &mut TensorDict, name: &str, column: &Tensor, is_npz: bool) -> Result<()> {
+    let entry = Entry::from(column.clone());
+    match name {
+        "pixels" => {
+            if column.dtype() != Dtype::U8 || column.shape().len() != 4 {
+                let got = format!("{} {:?}", column.dtype().name(), column.shape());
+                let detail = format!("images must be u8 [rows, height, width, channels]: got {got}");
+                return Err(Error::new(ErrorKind::Incompatible, detail));
+            }
+            steps.set("pixels", entry.clone())?;
+            steps.set(["next", "pixels"], later(&entry)?)
+        }
+        "action" | "discount" => steps.set(name, entry),
+        "reward" => steps.set(["next", "reward"], one_number(&entry)?),
+        "is_first" if is_npz => steps.set("is_init", flags(&entry)?.squeeze(1)?),
+        "is_last" if is_npz => steps.set(["next", "done"], flags(&entry)?),
+        "is_terminal" if is_npz => steps.set(["next", "terminated"], flags(&entry)?),
+        other => {
+            steps.set(["state", other], entry.clone())?;
+            steps.set(["next", "state", other], later(&entry)?)
+        }
+    }
+}
+
+fn later(column: &Entry) -> Result<Entry> {
+    match column {
+        Entry::Tensor(tensor) if tensor.shape()[0] == 0 => Ok(column.clone()),
+        column => shifted(column),
+    }
+}
+
+/// Sets the flags that `step_type`, which is 0 at the first, 1 within and 2 at the last step, and `discount` state.
+fn set_flags(steps: &mut TensorDict, columns: &[(String, Tensor)]) -> Result<()> {
+    let numbers = |name: &str| -> Result<Vec<f64>> {
+        let column =
+            columns.iter().find(|(known, _)| known == name).map(|(_, column)| Entry::from(column.clone()));
+        let column = column.ok_or_else(|| Error::new(ErrorKind::UnknownName, "must be in every file"));
+        column
+            .and_then(|column| one_number(&column)?.to(Dtype::F64)?.to_vec::<f64>())
+            .map_err(|error| named(error, name))
+    };
+    let (kinds, discounts) = (numbers("step_type")?, numbers("discount")?);
+    if let Some(kind) = kinds.iter().find(|kind| ![0.0, 1.0, 2.0].contains(*kind)) {
+        let detail = format!("a kind of step must be 0, 1 or 2: got {kind}");
+        return Err(named(Error::new(ErrorKind::OutOfRange, detail), "step_type"));
+    }
+    let shape = [kinds.len(), 1];
+    let is_last = |at: usize| kinds[at] == 2.0;
+    let done: Vec<_> = (0..kinds.len()).map(is_last).collect();
+    let terminated: Vec<_> = (0..kinds.len()).map(|at| is_last(at) && discounts[at] == 0.0).collect();
+    steps.set(
+        "is_init",
+        Tensor::from_vec(&shape[..1], kinds.iter().map(|kind| *kind == 0.0).collect::<Vec<_>>())?,
+    )?;
+    steps.set(["next", "done"], Tensor::from_vec(&shape, done)?)?;
+    steps.set(["next", "terminated"], Tensor::from_vec(&shape, terminated)?)
+}
