@@ -30,6 +30,7 @@ export const ALONE = {
       'convertEpisodes',
       'convertGenDgrl',
       'convertOpenx',
+      'convertFrames',
       'convertTable',
       'convertTrials',
       'dumpReplayBuffer',

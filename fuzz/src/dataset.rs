@@ -1,8 +1,8 @@
-//! Files of D4RL, and of Minari with metadata of any numbers; archives of Gen-DGRL and Open X-Embodiment, and pickles; tables of OpenML.
+//! Files of D4RL, and of Minari with metadata of any numbers; archives of Gen-DGRL and Open X-Embodiment, and pickles; tables of OpenML; arrays of NumPy.
 
 use fulmar::dataset::{
     D4rlOptions, MinariMetadata, Pickle, count_episodes, read_arff, read_d4rl, read_gen_dgrl, read_minari,
-    read_openx, write_minari,
+    read_npy, read_npz, read_openx, write_minari,
 };
 use fulmar::ted::Hdf5File;
 
@@ -17,6 +17,8 @@ pub fn run(data: &[u8]) {
         let lens: Vec<_> = columns.iter().map(|column| column.values.len()).collect();
         assert!(lens.windows(2).all(|pair| pair[0] == pair[1]), "all columns have a value in each row");
     }
+    let _ = read_npy(data);
+    let _ = read_npz(data);
     let (metadata, bytes) = parts(data);
     let Ok(file) = Hdf5File::from_bytes(bytes.to_vec()) else { return };
     for split_trajs in [false, true] {

@@ -4,7 +4,7 @@
 //! files to folders are here alone.
 
 use fulmar::core::integer_from_f64;
-use fulmar::dataset::{GenDgrlOptions, LengthPolicy, OpenmlOptions, Vd4rl};
+use fulmar::dataset::{GenDgrlOptions, OpenmlOptions, Vd4rl, Vd4rlOptions};
 use fulmar::tensor;
 use napi::bindgen_prelude::{AsyncTask, Uint8Array};
 use napi_derive::napi;
@@ -91,10 +91,10 @@ pub fn convert_trials(source: String, folder: String, split: bool) -> AsyncTask<
 
 /// Converts a folder of V-D4RL's files to a folder of steps, and returns how many files were cut.
 #[napi]
-pub fn convert_frames(source: String, folder: String, split: bool, lengths: String) -> AsyncTask<Work<f64>> {
+pub fn convert_frames(source: String, folder: String, split: bool, options: String) -> AsyncTask<Work<f64>> {
     task(move || {
-        let lengths = options_from_json::<LengthPolicy>("lengthPolicy", &lengths)?;
-        let Vd4rl { steps, num_cut } = dataset::open_vd4rl(source, lengths)?;
+        let options = options_from_json::<Vd4rlOptions>("options", &options)?;
+        let Vd4rl { steps, num_cut } = dataset::open_vd4rl(source, options)?;
         tensor::memmap::save(folder, &if split { dataset::split_trajectories(&steps)? } else { steps })?;
         Ok(num_cut as f64)
     })

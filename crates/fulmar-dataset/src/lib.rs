@@ -51,4 +51,4 @@ pub use openx::{OpenXEpisode, convert_openx, read_openx};
 pub use pickle::{Pickle, PickleItem};
 pub use roboset::{ROBOSET_FILES_MAX, open_roboset, read_roboset};
 pub use split::split_trajectories;
-pub use vd4rl::{LengthPolicy, VD4RL_FILES_MAX, Vd4rl, open_vd4rl};
+pub use vd4rl::{LengthPolicy, VD4RL_FILES_MAX, VD4RL_WORKERS_MAX, Vd4rl, Vd4rlOptions, open_vd4rl};

@@ -14,7 +14,7 @@
 
 use std::fs::File;
 use std::io::BufReader;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_ted::Hdf5File;
@@ -40,6 +40,19 @@ pub enum LengthPolicy {
     Shortest,
 }
 
+/// Options of [`open_vd4rl`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Vd4rlOptions {
+    /// What happens to a file whose arrays have other numbers of rows.
+    pub length_policy: LengthPolicy,
+    /// Threads that read files, at most [`VD4RL_WORKERS_MAX`]; 0 and 1 read in the caller's.
+    pub num_workers: usize,
+}
+
+/// Most threads that read files.
+pub const VD4RL_WORKERS_MAX: usize = 64;
+
 /// The steps of a data set of V-D4RL.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vd4rl {
@@ -54,45 +67,66 @@ pub struct Vd4rl {
 /// # Errors
 /// `Io` if the folder or a file cannot be read; `Empty`, with the folder, without files, and without steps; `LimitExceeded` for more than
 /// [`VD4RL_FILES_MAX`] files; with file and key, `UnknownName` if an array is missing; `ShapeMismatch`, with both numbers, for an array of
-/// another number of rows unless `lengths` allows it, or of rows of another shape or dtype than in the first file; `Incompatible` for
+/// another number of rows unless the options allow it, or of rows of another shape or dtype than in the first file; `Incompatible` for
 /// images of another dtype than u8; `OutOfRange` for flags and kinds of steps that are none; those of [`Npz`] and
 /// [`fulmar_ted::Hdf5Group::read`].
 ///
 /// # Examples
 /// ```
-/// use fulmar_dataset::{LengthPolicy, open_vd4rl};
-/// assert!(open_vd4rl("/nowhere", LengthPolicy::Error).is_err());
+/// use fulmar_dataset::{Vd4rlOptions, open_vd4rl};
+/// assert!(open_vd4rl("/nowhere", Vd4rlOptions::default()).is_err());
 /// ```
-pub fn open_vd4rl(folder: impl AsRef<Path>, lengths: LengthPolicy) -> Result<Vd4rl> {
+pub fn open_vd4rl(folder: impl AsRef<Path>, options: Vd4rlOptions) -> Result<Vd4rl> {
     let folder = folder.as_ref();
     let at_folder = |error: Error| error.at(folder.display());
     let paths = files_in(folder, &["npz", "hdf5"], VD4RL_FILES_MAX).map_err(at_folder)?;
-    let mut parts: Vec<TensorDict> = Vec::with_capacity(paths.len());
-    let mut num_cut = 0;
-    for path in &paths {
-        let (steps, is_cut) = read(path, lengths, parts.first()).map_err(|error| error.at(path.display()))?;
-        num_cut += usize::from(is_cut);
-        if steps.batch_size() != [0] {
-            parts.push(steps);
+    let read = read_all(&paths, options)?;
+    let num_cut = read.iter().filter(|(_, is_cut)| *is_cut).count();
+    let mut parts: Vec<&TensorDict> = Vec::with_capacity(read.len());
+    for (path, (steps, _)) in paths.iter().zip(&read).filter(|(_, (steps, _))| steps.batch_size() != [0]) {
+        if let Some(first) = parts.first() {
+            check_alike(first, steps).map_err(|error| error.at(path.display()))?;
         }
+        parts.push(steps);
     }
-    let total = parts.iter().map(|part| part.batch_size()[0]).sum();
     if parts.is_empty() {
         return Err(at_folder(Error::new(ErrorKind::Empty, "the files must have steps: they have none")));
     }
-    let steps = cat(&parts.iter().collect::<Vec<_>>(), total)?;
-    Ok(Vd4rl { steps, num_cut })
+    let total = parts.iter().map(|part| part.batch_size()[0]).sum();
+    Ok(Vd4rl { steps: cat(&parts, total)?, num_cut })
 }
 
-fn read(path: &Path, lengths: LengthPolicy, first: Option<&TensorDict>) -> Result<(TensorDict, bool)> {
+/// Reads the files, in as many threads as are asked for. The error is that of the first file that has one.
+fn read_all(paths: &[PathBuf], options: Vd4rlOptions) -> Result<Vec<(TensorDict, bool)>> {
+    let read_one =
+        |path: &PathBuf| read(path, options.length_policy).map_err(|error| error.at(path.display()));
+    if options.num_workers > VD4RL_WORKERS_MAX {
+        let detail = format!("numWorkers must be at most {VD4RL_WORKERS_MAX}: got {}", options.num_workers);
+        return Err(Error::new(ErrorKind::OutOfRange, detail));
+    }
+    if options.num_workers < 2 {
+        return paths.iter().map(read_one).collect();
+    }
+    let share = paths.len().div_ceil(options.num_workers).max(1);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = paths
+            .chunks(share)
+            .map(|paths| scope.spawn(move || paths.iter().map(read_one).collect::<Result<Vec<_>>>()))
+            .collect();
+        let mut all = Vec::with_capacity(paths.len());
+        for thread in threads {
+            let died = |_| Error::new(ErrorKind::Panic, "a thread must read its files: it panicked");
+            all.extend(thread.join().map_err(died)??);
+        }
+        Ok(all)
+    })
+}
+
+fn read(path: &Path, lengths: LengthPolicy) -> Result<(TensorDict, bool)> {
     let is_npz = path.extension().is_some_and(|end| end == "npz");
     let mut arrays = if is_npz { Arrays::Npz(Npz::open(path)?) } else { Arrays::Hdf5(Hdf5File::open(path)?) };
-    // The file names itself in errors of HDF5 no second time.
     let (columns, is_cut) = arrays.columns(lengths)?;
     let steps = steps_of(columns, is_npz)?;
-    if let Some(first) = first {
-        check_alike(first, &steps)?;
-    }
     Ok((steps, is_cut))
 }
 

@@ -33,13 +33,6 @@ export interface FetchDatasetFlags extends DatasetFlags {
   readonly offline?: boolean
 }
 
-/** Sources whose ids are known without a request. */
-const ID_LISTS = new Map<string, { readonly availableDatasets: readonly string[] }>([
-  ['d4rl', D4RLExperienceReplay],
-  ['gen_dgrl', GenDGRLExperienceReplay],
-  ['openx', OpenXExperienceReplay],
-])
-
 /** Prints the data sets that are there; of one source those that can be fetched as well. */
 export async function listDatasets(
   source: string | undefined,
@@ -61,7 +54,9 @@ export async function listDatasets(
 /** Sources that list their ids. */
 const LISTED: Readonly<Record<string, { readonly availableDatasets: readonly string[] }>> = {
   d4rl: D4RLExperienceReplay,
+  gen_dgrl: GenDGRLExperienceReplay,
   openml: OpenMLExperienceReplay,
+  openx: OpenXExperienceReplay,
   roboset: RobosetExperienceReplay,
 }
 

@@ -69,7 +69,7 @@ export async function makeFolder(
 
 /** Functions of the core that read files. */
 type Converter =
-  | `convert${'Columns' | 'Episodes' | 'GenDgrl' | 'Openx' | 'Table' | 'Trials'}`
+  | `convert${'Columns' | 'Episodes' | 'Frames' | 'GenDgrl' | 'Openx' | 'Table' | 'Trials'}`
   | 'readOpenxEpisode'
 
 /** Returns a conversion of the core. @throws {FulmarError} `UNAVAILABLE` in WebAssembly, which has no files. */

@@ -23,15 +23,8 @@ export { OpenMLExperienceReplay, type OpenMLOptions } from './openml-experience-
 export { OpenXExperienceReplay } from './openx-experience-replay.js'
 export type { OpenXOptions } from './openx-options.js'
 export { OpenXStream, type OpenXStreamState } from './openx-stream.js'
-export type { PreprocessOptions, PreprocessOptions, RowsFn, RowsFn } from './preprocess.js'
-export {
-  type ReadD4RLOptions,
-  type ReadD4RLOptions,
-  readD4RL,
-  readD4RL,
-  readMinari,
-  readMinari,
-} from './read-dataset.js'
+export type { PreprocessOptions, RowsFn } from './preprocess.js'
+export { type ReadD4RLOptions, readD4RL, readMinari } from './read-dataset.js'
 export { RobosetExperienceReplay, type RobosetOptions } from './roboset-experience-replay.js'
 export {
   type GripperMode,
@@ -41,6 +34,7 @@ export {
 } from './robot-dataset-metadata.js'
 export { UniformActionTokenizer, type UniformActionTokenizerOptions } from './uniform-action-tokenizer.js'
 export { type ValidateVlaOptions, validateVlaTensordict } from './validate-vla-tensordict.js'
+export { VD4RLExperienceReplay, type VD4RLOptions } from './vd4rl-experience-replay.js'
 export {
   type DecodeVideoOptions,
   type VideoBinOptions,

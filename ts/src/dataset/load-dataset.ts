@@ -11,6 +11,7 @@ import { OpenXExperienceReplay } from './openx-experience-replay.js'
 import type { OpenXOptions } from './openx-options.js'
 import type { OpenXStream } from './openx-stream.js'
 import { RobosetExperienceReplay, type RobosetOptions } from './roboset-experience-replay.js'
+import { VD4RLExperienceReplay, type VD4RLOptions } from './vd4rl-experience-replay.js'
 
 /** Opens the data set `id` of a source. */
 export type DatasetFactory<T = unknown> = (
@@ -26,6 +27,7 @@ const factories = new Map<string, DatasetFactory>([
   ['openx', (id, options) => OpenXExperienceReplay.open(id, options)],
   ['openml', (id, options) => OpenMLExperienceReplay.open(id, options)],
   ['roboset', (id, options) => RobosetExperienceReplay.open(id, options)],
+  ['vd4rl', (id, options) => VD4RLExperienceReplay.open(id, options)],
 ])
 
 /** Names of the sources in order. */
@@ -75,6 +77,10 @@ export async function loadDataset(
   name: `roboset:${string}`,
   options?: RobosetOptions,
 ): Promise<RobosetExperienceReplay>
+export async function loadDataset(
+  name: `vd4rl:${string}`,
+  options?: VD4RLOptions,
+): Promise<VD4RLExperienceReplay>
 export async function loadDataset<T = BaseDatasetExperienceReplay>(
   name: string,
   options?: Readonly<Record<string, unknown>>,

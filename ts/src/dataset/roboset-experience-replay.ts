@@ -9,7 +9,6 @@ import {
   checkDatasetOptions,
   DATASET_KEYS,
   type DatasetOptions,
-  fetchOptionsOf,
   HUB_OPTIONS,
   type HubDatasetOptions,
   hubOptionsOf,

@@ -540,6 +540,11 @@ export interface RawAddon {
    */
   convertOpenx(sources: string[], folder: string): Promise<unknown>
   /**
+   * Converts a folder of V-D4RL's files to a folder of steps, and returns how many files were cut.
+   * Only the addon has it: WebAssembly has no files.
+   */
+  convertFrames(source: string, folder: string, split: boolean, options: string): Promise<unknown>
+  /**
    * Converts an ARFF file of OpenML to a folder of rows.
    * Only the addon has it: WebAssembly has no files.
    */

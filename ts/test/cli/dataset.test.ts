@@ -38,6 +38,8 @@ describe.runIf(isNative)('fulmar dataset', () => {
     expect((await run('list', 'minari')).stdout).not.toContain('here')
     const lines = (await run('list', 'd4rl')).stdout.trim().split('\n')
     expect([lines.length, lines[0]]).toEqual([179, `${HOPPER}  here`])
+    expect((await run('list', 'openml')).stdout).toContain('openml:adult_onehot\n')
+    expect((await run('list', 'roboset')).stdout).toContain('roboset:DAPG(expert)/door_v2d-v1\n')
     const rows = JSON.parse((await run('list', 'd4rl', '--json')).stdout) as { isHere: boolean }[]
     expect(rows.filter(({ isHere }) => isHere)).toEqual([{ name: HOPPER, isHere: true }])
   })

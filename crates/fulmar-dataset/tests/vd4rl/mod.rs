@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use fulmar_core::ErrorKind;
-use fulmar_dataset::{LengthPolicy, open_vd4rl, split_trajectories};
+use fulmar_dataset::{LengthPolicy, Vd4rlOptions, open_vd4rl, split_trajectories};
 use fulmar_tensor::TensorDict;
 use serde_json::Value;
 
@@ -29,6 +29,10 @@ impl Drop for Alone {
     }
 }
 
+fn shortest() -> Vd4rlOptions {
+    Vd4rlOptions { length_policy: LengthPolicy::Shortest, ..Vd4rlOptions::default() }
+}
+
 /// Takes the flags away that we derive in addition.
 fn without_flags(steps: &TensorDict) -> TensorDict {
     let mut steps = steps.clone();
@@ -45,7 +49,8 @@ fn without_flags(steps: &TensorDict) -> TensorDict {
 fn vd4rl_folders_become_the_rows_of_torchrl() {
     let mut num_rows = 0;
     for row in rows_of("datasets.jsonl", "VD4RL").iter().filter(|row| row["ok"]["all"].is_object()) {
-        let steps = open_vd4rl(golden(row["source"].as_str().unwrap()), LengthPolicy::Error).unwrap().steps;
+        let steps =
+            open_vd4rl(golden(row["source"].as_str().unwrap()), Vd4rlOptions::default()).unwrap().steps;
         let steps = match row["dataset_id"].as_str().unwrap().ends_with("84px") {
             true => without_flags(&steps),
             false => steps,
@@ -60,7 +65,7 @@ fn vd4rl_folders_become_the_rows_of_torchrl() {
 #[test]
 fn flags_of_hdf5_are_those_of_step_types_and_discounts() {
     let folder = golden("raw/hub/datasets/conglu/vd4rl/vd4rl/main/walker_walk/random/84px");
-    let steps = open_vd4rl(folder, LengthPolicy::Error).unwrap().steps;
+    let steps = open_vd4rl(folder, Vd4rlOptions::default()).unwrap().steps;
     let kinds = steps.tensor(["state", "step_type"]).unwrap().to_vec::<i32>().unwrap();
     let discount = steps.tensor("discount").unwrap().to_f32_vec();
     let bools = |key: fulmar_tensor::Key| steps.tensor(key).unwrap().to_vec::<bool>().unwrap();
@@ -81,7 +86,7 @@ fn broken_vd4rl_files_are_typed_errors() {
     for row in rows_of("broken.jsonl", "VD4RL") {
         let path = row["files"][0].as_str().unwrap();
         let alone = Alone::with(path);
-        let read = open_vd4rl(&alone.0, LengthPolicy::Error);
+        let read = open_vd4rl(&alone.0, Vd4rlOptions::default());
         let (case, must) = (row["case"].as_str().unwrap(), row["must"].as_str().unwrap());
         seen += 1;
         let error = match (must, read) {
@@ -112,16 +117,30 @@ fn broken_vd4rl_files_are_typed_errors() {
 #[test]
 fn arrays_of_other_lengths_are_cut_if_that_is_asked_for() {
     let alone = Alone::with("broken/vd4rl/short.npz");
-    let read = open_vd4rl(&alone.0, LengthPolicy::Shortest).unwrap();
+    let read = open_vd4rl(&alone.0, shortest()).unwrap();
     assert_eq!((read.steps.batch_size(), read.num_cut), (&[4][..], 1));
     let whole = Alone::with("broken/vd4rl/good.npz");
-    let read = open_vd4rl(&whole.0, LengthPolicy::Shortest).unwrap();
+    let read = open_vd4rl(&whole.0, shortest()).unwrap();
     assert_eq!((read.steps.batch_size(), read.num_cut), (&[5][..], 0));
 }
 
 #[test]
 fn folders_without_files_are_refused() {
-    let error = open_vd4rl(golden("raw/web"), LengthPolicy::Error).unwrap_err();
+    let error = open_vd4rl(golden("raw/web"), Vd4rlOptions::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Empty);
     assert!(rows_of("datasets.jsonl", "VD4RL").iter().any(|row| row["error"] != Value::Null));
+}
+
+#[test]
+fn threads_read_the_same_rows_in_the_same_order() {
+    let folder = golden("raw/hub/datasets/conglu/vd4rl/vd4rl/main/walker_walk/random/64px");
+    let alone = open_vd4rl(&folder, Vd4rlOptions::default()).unwrap();
+    for num_workers in [1, 2, 3, 64] {
+        assert_eq!(
+            open_vd4rl(&folder, Vd4rlOptions { num_workers, ..Vd4rlOptions::default() }).unwrap(),
+            alone
+        );
+    }
+    let error = open_vd4rl(&folder, Vd4rlOptions { num_workers: 65, ..Vd4rlOptions::default() }).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfRange);
 }
