@@ -5,7 +5,7 @@ import { basename, join } from 'node:path'
 import { aborted } from '../async/index.js'
 import { FulmarError, messageOf } from '../core/index.js'
 import { jsonFrom, TABLE_ROWS_MIN } from '../table/column.js'
-import { type FileColumn, ParquetFile, type RowGroup } from '../table/parquet-file.js'
+import { type FileColumn, ParquetFile } from '../table/parquet-file.js'
 import { type Json, loadMemmap, saveMemmap } from '../tensor/index.js'
 import { type DecodeImage, imageDecoder } from './image-pixels.js'
 import { elementsOf, type RowForm, shapeOfCell } from './lerobot-cells.js'
@@ -34,6 +34,8 @@ export interface LeRobotConversion {
 /** What is known of the rows that were converted. */
 interface Progress {
   numRows: number
+  /** Names of the columns of each file. */
+  columns: ReadonlySet<string> | undefined
   readonly forms: Map<string, RowForm>
   readonly framesByEpisode: Map<number, number>
   /** The column `index`, if there is one. */
@@ -59,7 +61,13 @@ export async function convertLeRobot(
   if (files.length === 0)
     throw new FulmarError('CORRUPT', `${join(source, 'data')} must have Parquet files: there is none`)
   const columns = new MemmapColumns(folder)
-  const progress: Progress = { numRows: 0, forms: new Map(), framesByEpisode: new Map(), index: [] }
+  const progress: Progress = {
+    numRows: 0,
+    columns: undefined,
+    forms: new Map(),
+    framesByEpisode: new Map(),
+    index: [],
+  }
   try {
     const work = {
       source,
@@ -96,6 +104,12 @@ async function convertFile(work: Work, file: string): Promise<void> {
   const table = await ParquetFile.open(join(source, ...file.split('/')))
   try {
     const columns = table.columns.filter(({ name }) => !videoKeys.includes(name))
+    if (table.numRows === 0) return
+    checkColumns(
+      progress,
+      file,
+      columns.map(({ name }) => name),
+    )
     const hasTask = columns.some(({ name }) => name === 'task')
     const addsTask =
       !hasTask && work.tasks.texts.size > 0 && columns.some(({ name }) => name === 'task_index')
@@ -113,7 +127,7 @@ async function convertFile(work: Work, file: string): Promise<void> {
         if (column.name === 'index')
           for (let at = 0; at < cells.length; at++) progress.index.push(Number(cells[at]))
       }
-      checkColumns(progress, { file, columns, group })
+      progress.numRows += group.rowEnd - group.rowStart
     }
   } finally {
     await table.close()
@@ -213,24 +227,14 @@ function countFrames(framesByEpisode: Map<number, number>, cells: ArrayLike<unkn
   }
 }
 
-/** Checks that a row group has all columns, and counts its rows. */
-function checkColumns(
-  progress: Progress,
-  {
-    file,
-    columns,
-    group,
-  }: { readonly file: string; readonly columns: readonly FileColumn[]; readonly group: RowGroup },
-): void {
-  if (group.rowEnd === group.rowStart) return
-  const names = new Set(columns.map(({ name }) => name))
-  const missing = [...progress.forms.keys()].find((name) => !names.has(name))
-  const isNew = progress.numRows > 0 && names.size > 0 && progress.forms.size > names.size
-  if (missing !== undefined || isNew) {
-    const detail = `${file} must have the columns of the other files: got none at ${missing}`
-    throw new FulmarError('CORRUPT', detail)
-  }
-  progress.numRows += group.rowEnd - group.rowStart
+/** Checks that a file has the columns of the first one. @throws {FulmarError} `CORRUPT`, with file and column. */
+function checkColumns(progress: Progress, file: string, names: readonly string[]): void {
+  progress.columns ??= new Set(names)
+  const missing = [...progress.columns].find((name) => !names.includes(name))
+  const extra = names.find((name) => !progress.columns?.has(name))
+  if (missing === undefined && extra === undefined) return
+  const got = missing === undefined ? `${extra} too` : `none at ${missing}`
+  throw new FulmarError('CORRUPT', `${file} must have the columns of the other files: got ${got}`)
 }
 
 function checkEpisodes(
