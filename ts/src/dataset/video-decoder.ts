@@ -113,7 +113,8 @@ export async function findVideoDecoder(
   load: () => Promise<unknown> = () => import(NODE_AV),
 ): Promise<VideoDecode | undefined> {
   const library = await load().catch((cause: NodeJS.ErrnoException) => {
-    if (cause.code === 'ERR_MODULE_NOT_FOUND') return undefined
+    // Bundlers put a module that throws in the place of a peer that is not installed.
+    if (cause.code === 'ERR_MODULE_NOT_FOUND' || /^Could not resolve/.test(cause.message)) return undefined
     throw new FulmarError('UNAVAILABLE', `node-av must load: got ${messageOf(cause)}`, { cause })
   })
   if (library !== undefined) return (await import('./node-av-decoder.js')).nodeAvDecoder(library)
