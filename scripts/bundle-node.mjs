@@ -16,6 +16,12 @@ const APART = /[\\/](reward[\\/]ifeval[\\/]|task[\\/]ifeval\.js$)/
 const PROGRAMS =
   /[\\/]tools[\\/](browser|bubblewrap|interpreter|mcp|pyodide|python-tool|sandbox|seccomp)[^\\/]*\.js$/
 
+/** Files that are imported on use, apart from their rooms: token data sets with the formats of tables, and programs in groups. */
+const ON_USE = [
+  ['token-data', /[\\/]torchrl[\\/]data[\\/](text-rows|token-folder|tokenize-dataset)\.js$/],
+  ['groups', /[\\/]async[\\/]programs\.js$/],
+]
+
 /**
  * Writes `dist/node/` below `folder` from its `dist/`, and returns the `exports` of its manifest with a condition `node` for each
  * entry of JavaScript.
@@ -59,6 +65,8 @@ export async function bundleForNode(folder, { exports }) {
     if (file === undefined || room === 'entry' || STARTED.some((path) => id === join(dist, `${path}.js`)))
       return null
     if (PROGRAMS.test(id)) return 'programs'
+    const [apart] = ON_USE.find(([, pattern]) => pattern.test(id)) ?? []
+    if (apart) return apart
     return APART.test(id) ? 'ifeval' : room
   }
   await bundle.write({
