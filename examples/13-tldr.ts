@@ -29,8 +29,9 @@ import {
 const smoke = process.argv.includes('--smoke')
 const NUM_UPDATES = smoke
   ? { supervised: 110, reward: 60, policy: 4 }
-  : { supervised: 350, reward: 200, policy: 160 }
+  : { supervised: 250, reward: 200, policy: 120 }
 const BATCH = 32
+const NUM_SUMMARIES = 8
 const END_ID = 0
 const MAX_NEW_TOKENS = 32
 const TARGET_KL = 0.15
@@ -84,8 +85,11 @@ async function trainSupervised(): Promise<number> {
   const summaries = [pairs.chosen_data, pairs.rejected_data].flatMap((texts) => textsOf(texts))
   for (let update = 1; update <= NUM_UPDATES.supervised; update += 1) {
     const rows = [
-      ...drawn(BATCH - 8).map((at) => examples[at % examples.length]),
-      ...drawn(8).map((at) => ({ ids: summaries[at % summaries.length] ?? new Uint32Array(), start: 1 })),
+      ...drawn(BATCH - NUM_SUMMARIES).map((at) => examples[at % examples.length]),
+      ...drawn(NUM_SUMMARIES).map((at) => ({
+        ids: summaries[at % summaries.length] ?? new Uint32Array(),
+        start: 1,
+      })),
     ].filter((row) => row !== undefined)
     const batch = batchOf(rows)
     const numTrained = batch.mask.reduce((sum, one) => sum + one, 0)
