@@ -93,8 +93,10 @@ export class MLGymFolder {
       }
       return { files }
     } catch (error) {
-      if (error instanceof FulmarError && error.code === 'ABORTED') throw error
-      return { status: 'sandbox_failed', reason: messageOf(error) }
+      const code = error instanceof FulmarError ? error.code : undefined
+      if (code === 'ABORTED') throw error
+      // A file that its own owner may not read.
+      return { status: code === 'IO' ? 'no_submission' : 'sandbox_failed', reason: messageOf(error) }
     }
   }
 

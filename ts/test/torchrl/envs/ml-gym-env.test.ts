@@ -114,6 +114,7 @@ describe.runIf(isUsable)('MLGymEnv', () => {
     ['puts a link to the scorer in its place', 'ln -sf ../secret.txt n.txt', /got link/],
     ['puts a folder in its place', 'rm n.txt; mkdir n.txt', /got other/],
     ['puts a pipe in its place', 'rm n.txt; mkfifo n.txt', /got other/],
+    ['makes it unreadable', 'chmod 000 n.txt', /n\.txt must be /],
     ['fills it up', 'head -c 2000000 /dev/zero > n.txt', /at most 1048576 bytes: got 2000000/],
     ['adds a link', 'ln -s /usr/bin/env extra.txt', /extra\.txt must be a regular file: got link/],
   ])('has no submission of an agent that %s', async (_, command, reason) => {

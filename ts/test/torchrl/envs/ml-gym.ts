@@ -1,10 +1,11 @@
 /** Episodes of the tests of MLGym. */
 
+import type { EnvContext } from '../../../src/env/index.js'
 import { MLGymEnv, type MLGymEnvOptions, type MLGymTask } from '../../../src/torchrl/index.js'
 import { assistant } from './chats.js'
 
 export const block = (name: string, body = '') => `\`\`\`${name}\n${body}\n\`\`\``
-export const context = { signal: new AbortController().signal }
+export const context: EnvContext = { signal: new AbortController().signal }
 
 /** A task whose score is the number in `n.txt`, times that in the scorer's `secret.txt`. */
 export const timesTask = (changes: Partial<MLGymTask> = {}): MLGymTask => ({
