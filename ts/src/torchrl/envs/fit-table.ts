@@ -88,7 +88,7 @@ function lines(texts: readonly string[]): string {
 
 const INSTRUCTIONS = `train.csv has ${NUM_TRAIN} rows with the columns x1, x2, x3, x4 (numbers), kind (a, b or c) and y (a number). \
 Improve predict.py: python3 predict.py ROWS reads a CSV file like train.csv without y, and prints a prediction of y for each of its rows, \
-one a line. It is scored by R² on ${NUM_HIDDEN} rows that you do not have. It is run with train.csv, and with model.json if you write one, \
+one a line. It is scored by R^2 (the coefficient of determination) on ${NUM_HIDDEN} rows that you do not have. It is run with train.csv, and with model.json if you write one, \
 and with no other file of yours. There is Python 3 with its standard library alone.`
 
 const PREDICT = `import csv, sys

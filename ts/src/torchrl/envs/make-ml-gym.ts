@@ -25,7 +25,7 @@ const SHIPPED: Readonly<Record<MLGymTaskName, () => MLGymTask>> = { fitTable: ()
 
 /**
  * A batch of {@link MLGymEnv}, one sandbox an element, as a {@link TaskChatEnv} of {@link mlGym}: messages at
- * `['history', 'prompt']`, the reward at the end, `unscored` with the reason where there is none. Close it at the end.
+ * `['history', 'prompt']`, the reward at the end, NaN without a score, with the reason at `unscored`. Close it at the end.
  *
  * @example
  * ```ts
@@ -39,7 +39,7 @@ const SHIPPED: Readonly<Record<MLGymTaskName, () => MLGymTask>> = { fitTable: ()
  * ```
  */
 export class MLGymWrapper extends TaskChatEnv<MLGymTask> {
-  /** @throws {FulmarError} Those of {@link mlGym} and {@link TaskChatEnv}. */
+  /** @throws {FulmarError} As {@link mlGym} and {@link TaskChatEnv}. */
   constructor(options: MLGymWrapperOptions) {
     checkKnownKeys('options', options, [...ML_GYM_KEYS, ...BATCH_KEYS], ['tasks'])
     const { split, numEnvs, repeats, groupRepeats, rubric, ...rest } = options
@@ -52,7 +52,7 @@ export class MLGymWrapper extends TaskChatEnv<MLGymTask> {
  * Makes an environment over dictionaries in which agents work on a task of machine learning, by name (`fitTable`), by
  * {@link fitTable} with a seed, or from a folder by {@link readMLGymTask}. Wrap it in a `TransformedEnv` for transforms.
  *
- * @throws {FulmarError} `MALFORMED` for both or none of `task` and `tasks`; `UNKNOWN_NAME` for another name; those of
+ * @throws {FulmarError} `MALFORMED` for both or neither of `task` and `tasks`; `UNKNOWN_NAME` for another name; those of
  * {@link MLGymWrapper}.
  *
  * @example

@@ -146,7 +146,7 @@ export class MLGymEnv implements MessageEnv {
     )
   }
 
-  /** @throws {FulmarError} Those of `measureBaseline`; `UNAVAILABLE` without bubblewrap. */
+  /** @throws {FulmarError} As `measureBaseline`; `UNAVAILABLE` without bubblewrap. */
   async init(_context: EnvContext): Promise<MessageEnvInitOutput> {
     const { bwrap, clock } = this.#scoring
     const folder = await MLGymFolder.open(this.#task.files, {

@@ -2,7 +2,14 @@
 
 import { FulmarError, messageOf, parseJson } from '../../core/index.js'
 import type { Clock } from '../../telemetry/index.js'
-import { Sandbox, type SandboxLimits, type SandboxProgram, type Tool, tool } from '../../tools/index.js'
+import {
+  Sandbox,
+  type SandboxLimits,
+  type SandboxProgram,
+  type SandboxResult,
+  type Tool,
+  tool,
+} from '../../tools/index.js'
 import type { MLGymFailure } from './ml-gym-score.js'
 import type { MLGymFiles, MLGymTask } from './ml-gym-task.js'
 
@@ -47,7 +54,7 @@ export class MLGymFolder {
     this.tools = this.#tools()
   }
 
-  /** @throws {FulmarError} Those of `Sandbox.open`. */
+  /** @throws {FulmarError} As `Sandbox.open`. */
   static async open(files: MLGymFiles, options: MLGymFolderOptions): Promise<MLGymFolder> {
     const { limits, bwrap, clock } = options
     const sandbox = await Sandbox.open({ backend: 'bubblewrap', files, limits, bwrap, clock })
@@ -78,11 +85,9 @@ export class MLGymFolder {
     signal: AbortSignal,
   ): Promise<{ readonly files: MLGymFiles } | MLGymFailure> {
     try {
-      const { stdout } = await this.#sandbox.run(
-        { code: LOOK },
-        { stdin: JSON.stringify(submission), signal },
-      )
-      const looks = parseJson(stdout) as readonly (readonly [string, number])[]
+      const look = await this.#sandbox.run({ code: LOOK }, { stdin: JSON.stringify(submission), signal })
+      if (look.exitCode !== 0) return unreadable(look)
+      const looks = parseJson(look.stdout) as readonly (readonly [string, number])[]
       const files: Record<string, Uint8Array> = {}
       for (const [index, path] of submission.entries()) {
         const [kind = 'missing', size = 0] = looks[index] ?? []
@@ -175,7 +180,7 @@ export class MLGymFolder {
     if (at < 0 || before.indexOf(old, at + 1) >= 0)
       throw new FulmarError(
         'MALFORMED',
-        `the old text must be in ${path} once: got ${at < 0 ? 'none' : 'several'}`,
+        `the old text must be in ${path} once: it is there ${at < 0 ? 'not at all' : 'more often'}`,
       )
     await this.#sandbox.write(path, before.slice(0, at) + replacement + before.slice(at + old.length))
   }
@@ -202,6 +207,12 @@ export class MLGymFolder {
       this.#spentMs += clock.nowMs() - startMs
     }
   }
+}
+
+/** A look at the files that failed: a folder of the agent that takes too long, else the sandbox's own failure. */
+function unreadable({ status, stderr }: SandboxResult): MLGymFailure {
+  const reason = `the files of the folder must be readable: got ${status}, ${stderr.trim().slice(-300)}`
+  return { status: status === 'exited' ? 'sandbox_failed' : 'no_submission', reason }
 }
 
 /** The beginning and the end of a text that is too long. */

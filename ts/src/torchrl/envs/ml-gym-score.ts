@@ -15,7 +15,7 @@ export type MLGymFailure = {
   readonly reason: string
 }
 
-/** Score of a submission, or the reason why there is none. */
+/** Score of a submission, or the reason for its absence. */
 export type MLGymScore = { readonly status: 'scored'; readonly score: number } | MLGymFailure
 
 /** Sandboxes of {@link scoreSubmission}. */

@@ -76,7 +76,7 @@ export async function readMLGymTask(folder: string): Promise<MLGymTask> {
   return task
 }
 
-/** What may still be read. */
+/** Files and bytes that may still be read. */
 interface Budget {
   numFiles: number
   bytes: number

@@ -1,4 +1,4 @@
-import { chmod, mkdtemp, rm, symlink } from 'node:fs/promises'
+import { chmod, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
@@ -102,9 +102,9 @@ describe.runIf(isUsable)('MLGymEnv', () => {
       [edit('zzz'), edit('t', 'b.txt'), edit(''), block('edit n.txt', 'what')],
       {},
     )
-    expect(answers[0]).toContain('got none')
+    expect(answers[0]).toContain('not at all')
     expect(answers[1]).toContain('must be in b.txt once')
-    expect(answers[2]).toContain('got none')
+    expect(answers[2]).toContain('not at all')
     expect(answers[3]).toContain('on lines of their own')
   })
 
@@ -148,6 +148,23 @@ describe.runIf(isUsable)('MLGymEnv', () => {
     }
   })
 
+  it('has no submission of an agent whose folder takes too long to read', async () => {
+    const clock = new ManualClock()
+    const env = new MLGymEnv(timesTask(), { clock, maxSteps: 1, baseline: async () => 0 })
+    await env.init(context)
+    const step = env.step(assistant(block('submit')), context)
+    while (env.result === null) {
+      clock.advance(60_000)
+      await new Promise(setImmediate)
+    }
+    expect(await step).toMatchObject({ done: true, envRewards: { failed: 1 } })
+    expect(env.result).toMatchObject({
+      status: 'no_submission',
+      reason: expect.stringMatching(/got timeout/),
+    })
+    env.close()
+  })
+
   it('says so when the sandbox is gone', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'fulmar-test-'))
     const bwrap = join(folder, 'bwrap')
@@ -157,6 +174,18 @@ describe.runIf(isUsable)('MLGymEnv', () => {
       await symlink('/usr/bin/bwrap', bwrap)
       const env = new MLGymEnv(timesTask(), { bwrap })
       await env.init(context)
+      const other = new MLGymEnv(timesTask(), { bwrap, maxSteps: 1, baseline: async () => 0 })
+      await other.init(context)
+      await rm(bwrap)
+      await writeFile(bwrap, '#!/bin/sh\necho "bwrap: no namespaces are left" >&2\nexit 1\n', { mode: 0o755 })
+      expect(await other.step(assistant(block('bash', 'true')), context)).toMatchObject({
+        envRewards: { unscored: 1 },
+      })
+      expect(other.result).toMatchObject({
+        status: 'sandbox_failed',
+        reason: expect.stringMatching(/namespaces/),
+      })
+      other.close()
       await rm(bwrap)
       const step = await env.step(assistant(block('bash', 'true')), context)
       expect(step).toMatchObject({ done: true, envRewards: { unscored: 1 } })
