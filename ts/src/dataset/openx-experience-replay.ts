@@ -73,8 +73,14 @@ export class OpenXExperienceReplay extends BaseDatasetExperienceReplay {
    *   `INCOMPATIBLE`, `OUT_OF_RANGE`, `EMPTY` or `LIMIT_EXCEEDED` for files that break the format; `FORBIDDEN` for pickles that call
    *   functions, and names that lead out of an archive; `ABORTED` if the signal fires.
    */
-  static async open(id: string, options: OpenXOptions & IsStored): Promise<OpenXExperienceReplay>
-  static async open(id: string, options?: OpenXOptions & IsStreamed): Promise<OpenXStream>
+  static async open(
+    id: string,
+    options: OpenXOptions & ({ readonly streaming: false } | { readonly download: boolean | 'force' }),
+  ): Promise<OpenXExperienceReplay>
+  static async open(
+    id: string,
+    options?: OpenXOptions & { readonly streaming?: true; readonly download?: never },
+  ): Promise<OpenXStream>
   static async open(id: string, options?: OpenXOptions): Promise<OpenXExperienceReplay | OpenXStream>
   static async open(id: string, options: OpenXOptions = {}): Promise<OpenXExperienceReplay | OpenXStream> {
     const checked = checkOpenXOptions(options)
@@ -110,12 +116,6 @@ export class OpenXExperienceReplay extends BaseDatasetExperienceReplay {
     }
   }
 }
-
-/** Options of stored rows. */
-type IsStored = { readonly streaming: false } | { readonly download: boolean | 'force' }
-
-/** Options of a stream. */
-type IsStreamed = { readonly streaming?: true; readonly download?: never }
 
 async function streamOf(
   id: string,
