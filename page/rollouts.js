@@ -1,4 +1,4 @@
-/** The list of rollouts with its filters, and the reader beside it. */
+/** The list of rollouts with its filters, and the reader next to it. */
 
 import { element, fill, get, short, visible } from './dom.js'
 import { showRollout, showSiblings } from './reader.js'

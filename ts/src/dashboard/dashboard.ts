@@ -46,7 +46,7 @@ export interface DashboardOptions {
  * const folder = await mkdtemp(join(tmpdir(), 'fulmar-'))
  * const log = await RunLog.open({ folder, config: { seed: 7 } })
  * log.append({ event: 'step', phase: 'grpo', step: 1, numSteps: 4, metrics: { reward: 0.5 } })
- * log.flush() // the run goes on
+ * log.flush() // the run is not finished
  * await using dashboard = await Dashboard.open({ runs: [folder] })
  * const answer = await fetch(`${dashboard.url}api/runs`)
  * assert.match(await answer.text(), /"state":"grpo step 1 of 4"/)

@@ -1,4 +1,4 @@
-/** What a path holds: a ledger, a buffer, a checkpoint, a run or an evaluation, in a few facts. */
+/** Facts about a path: a ledger, a buffer, a checkpoint, a run or an evaluation. */
 
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -34,7 +34,7 @@ export interface Inspection {
  * Looks at a ledger (`Ledger.toBytes` or its JSON), the folder of a buffer, of a checkpoint, of a run or of an evaluation. Reads
  * names, sizes and counts, and no weights; sums of files are not checked.
  *
- * @throws {FulmarError} `IO` if `path` is not there or cannot be read; `MALFORMED` if it is none of these; `CORRUPT` and
+ * @throws {FulmarError} `IO` if `path` is not there or cannot be read; `MALFORMED` if it is something else; `CORRUPT` and
  * `LIMIT_EXCEEDED` for a damaged or too large file.
  *
  * @example

@@ -1,4 +1,4 @@
-/** What every request must be before it is answered, and the headers of every answer. */
+/** Checks of every request before it is answered, and the headers of every answer. */
 
 import type { IncomingMessage } from 'node:http'
 
@@ -79,7 +79,7 @@ export function checkedQuery(
   return found
 }
 
-/** @throws {RequestRefusal} 400 if the parameter is not an integer of the range. `fallback` stands for an absent one. */
+/** @throws {RequestRefusal} 400 if the parameter is not an integer of the range. `fallback` replaces an absent one. */
 export function integerOf(
   query: ReadonlyMap<string, readonly string[]>,
   name: string,

@@ -1,4 +1,4 @@
-/** Which rollouts a reader wants to see. */
+/** Filters of rollouts. */
 
 import { RequestRefusal } from './request-guard.js'
 import type { RolloutSummary } from './rollout-line.js'
@@ -23,7 +23,7 @@ export const FILTER_NAMES = ['step', 'group', 'status', 'rewardMin', 'rewardMax'
 
 type FilterName = (typeof FILTER_NAMES)[number]
 
-/** Reads a filter; an empty field is an absent one. @throws {RequestRefusal} 400 for a field that is no number where one is wanted. */
+/** Reads a filter; an empty field is an absent one. @throws {RequestRefusal} 400 for a text in a field of numbers. */
 export function filterOf(query: ReadonlyMap<string, readonly string[]>): RolloutFilter {
   const text = (name: FilterName): string | undefined => query.get(name)?.[0] || undefined
   const number = (name: FilterName): Partial<Record<FilterName, number>> => {

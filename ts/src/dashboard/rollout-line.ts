@@ -6,7 +6,7 @@
 /** Characters of a rollout that a search for text looks at. */
 const SEARCH_LENGTH_MAX = 65_536
 
-/** What lists and filters need of a rollout. */
+/** Fields of a rollout that lists and filters use. */
 export interface RolloutSummary {
   /** Training step; `null` if the line has none. */
   readonly step: number | null

@@ -95,7 +95,7 @@ export function chartSvg(
   return `<?xml version="1.0" encoding="UTF-8"?>\n${[first.replace('<svg ', opening), `<style>${STYLE}</style>`, ...rest].join('\n')}\n`
 }
 
-/** Colours of runs, which can be told apart without seeing red or green; the page has the same. */
+/** Colours of runs, which differ also without red and green; the page has the same. */
 const COLOURS = ['#1668b8', '#c2540a', '#2a7f4f', '#8a3ea8', '#a8871a', '#0f8f9c', '#b03060', '#5d6b7a']
 
 const STYLE = `svg{background:#fff;font:12px sans-serif}.curve{fill:none;stroke-width:2}.grid{stroke:#d9e0e7}.axis,.legend{fill:#5d6b7a}${COLOURS.map(

@@ -38,7 +38,7 @@ export class RunTail {
   config: unknown
   readonly events: RunEvent[] = []
   readonly rollouts: IndexedRollout[] = []
-  /** What could not be read, a sentence each. */
+  /** Lines and files that could not be read, a sentence each. */
   readonly notes: string[] = []
   /** False once the folder has vanished; what was read stays. */
   isHere = true

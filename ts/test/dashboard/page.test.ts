@@ -1,3 +1,5 @@
+/** The page itself, in Chromium: charts, rollouts, hostile text, the keyboard, both colour schemes, speed. */
+
 import { existsSync } from 'node:fs'
 import { appendFile, readFile } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-/** What a run records of its rollouts, as `fulmar dashboard` reads it. */
+/** Rollouts that a run records, as `fulmar dashboard` reads it. */
 
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
