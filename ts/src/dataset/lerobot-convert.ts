@@ -23,7 +23,7 @@ import {
 import { MemmapColumns } from './memmap-columns.js'
 
 /** Name of the video files in the folder, as TorchRL keeps them. */
-export const VIDEO_REFS = 'video_refs.json'
+const VIDEO_REFS = 'video_refs.json'
 
 /** Options of {@link convertLeRobot}. */
 export interface LeRobotConversion {

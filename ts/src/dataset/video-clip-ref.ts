@@ -64,7 +64,7 @@ const BINS = ['numBins', 'framesPerBin', 'stream']
  * import assert from 'node:assert/strict'
  *
  * const clip = VideoClipRef.fromFiles(['left.mp4', 'right.mp4'], { numFramesPerFile: [3, 2] })
- * assert.deepEqual(clip.at({ from: 2 }).frameIndex.data, BigInt64Array.of(2n, 0n, 1n)) // reads no file
+ * assert.deepEqual(clip.at({ start: 2 }).frameIndex.data, BigInt64Array.of(2n, 0n, 1n)) // reads no file
  * assert.deepEqual(clip.rebin(2).batchSize, [2])
  * ```
  */
