@@ -366,8 +366,6 @@ export interface Raw extends Partial<RawAddon> {
   ): RawReplayBuffer
   /** Returns a piece of content, checked. */
   contentBase(piece: string): string
-  /** Converts a folder of V-D4RL's files to a folder of steps, and returns how many files were cut. */
-  convertFrames(source: string, folder: string, split: boolean, lengths: string): Later<unknown>
   /** Returns a description of this build and of the machine, as JSON. */
   describe(): string
   /** Returns the distribution that `drawToken` draws from. */
@@ -530,6 +528,11 @@ export interface RawAddon {
    */
   convertEpisodes(source: string, folder: string, split: boolean): Promise<unknown>
   /**
+   * Converts a folder of V-D4RL's files to a folder of steps, and returns how many files were cut.
+   * Only the addon has it: WebAssembly has no files.
+   */
+  convertFrames(source: string, folder: string, split: boolean, options: string): Promise<unknown>
+  /**
    * Converts an archive of Gen-DGRL to a folder of steps.
    * Only the addon has it: WebAssembly has no files.
    */
@@ -539,11 +542,6 @@ export interface RawAddon {
    * Only the addon has it: WebAssembly has no files.
    */
   convertOpenx(sources: string[], folder: string): Promise<unknown>
-  /**
-   * Converts a folder of V-D4RL's files to a folder of steps, and returns how many files were cut.
-   * Only the addon has it: WebAssembly has no files.
-   */
-  convertFrames(source: string, folder: string, split: boolean, options: string): Promise<unknown>
   /**
    * Converts an ARFF file of OpenML to a folder of rows.
    * Only the addon has it: WebAssembly has no files.
