@@ -126,7 +126,7 @@ fn read(path: &Path, lengths: LengthPolicy) -> Result<(TensorDict, bool)> {
     let is_npz = path.extension().is_some_and(|end| end == "npz");
     let mut arrays = if is_npz { Arrays::Npz(Npz::open(path)?) } else { Arrays::Hdf5(Hdf5File::open(path)?) };
     let (columns, is_cut) = arrays.columns(lengths)?;
-    let steps = steps_of(columns, is_npz)?;
+    let steps = steps_of(&columns, is_npz)?;
     Ok((steps, is_cut))
 }
 
@@ -198,14 +198,14 @@ impl Arrays {
     }
 }
 
-fn steps_of(columns: Vec<(String, Tensor)>, is_npz: bool) -> Result<TensorDict> {
+fn steps_of(columns: &[(String, Tensor)], is_npz: bool) -> Result<TensorDict> {
     let num_steps = columns.first().map_or(0, |(_, column)| column.shape()[0]);
     let mut steps = TensorDict::new(&[num_steps])?;
-    for (name, column) in &columns {
+    for (name, column) in columns {
         set(&mut steps, name, column, is_npz).map_err(|error| named(error, name))?;
     }
     if !is_npz {
-        set_flags(&mut steps, &columns)?;
+        set_flags(&mut steps, columns)?;
     }
     let (done, terminated) = (bools(&steps, "done")?, bools(&steps, "terminated")?);
     let truncated = done.iter().zip(&terminated).map(|(done, terminated)| *done && !terminated);

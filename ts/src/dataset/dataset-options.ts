@@ -62,7 +62,7 @@ export const DATASET_KEYS = [
 export const HUB_OPTIONS = ['revision', 'endpoint', 'token', 'cache', 'offline'] as const
 
 /** Options of data sets whose files are on the hub. */
-export type HubDatasetOptions = Pick<HubOptions, (typeof HUB_OPTIONS)[number]>
+export type HubDatasetOptions = Pick<HubOptions, 'revision' | 'endpoint' | 'token' | 'cache' | 'offline'>
 
 /** Checks what would be refused only once the rows are there. @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE`. */
 export function checkDatasetOptions(options: DatasetOptions): void {

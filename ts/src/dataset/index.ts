@@ -3,7 +3,7 @@
 export { ActionTokenizerBase } from './action-tokenizer.js'
 export { D4RLExperienceReplay, type D4RLOptions } from './d4rl-experience-replay.js'
 export { BaseDatasetExperienceReplay } from './dataset-experience-replay.js'
-export type { DatasetOptions } from './dataset-options.js'
+export type { DatasetOptions, HubDatasetOptions } from './dataset-options.js'
 export { GenDGRLExperienceReplay, type GenDGRLOptions } from './gen-dgrl-experience-replay.js'
 export {
   type LeRobotColumn,

@@ -17,19 +17,17 @@ fn class() -> OpenmlOptions {
     OpenmlOptions { target: "class".to_owned(), ignored: Vec::new() }
 }
 
-/// The options of OpenML's own answer.
+/// The options of OpenML's own answer, and the file that it names.
 fn described(name: &str) -> (std::path::PathBuf, OpenmlOptions) {
     let folder = golden("raw/web/www.openml.org");
-    for entry in fs::read_dir(folder.join("api/v1/json/data")).unwrap() {
-        let Ok(text) = fs::read_to_string(entry.unwrap().path()) else { continue };
-        let about = &serde_json::from_str::<Value>(&text).unwrap()["data_set_description"];
-        if about["name"].as_str().unwrap().eq_ignore_ascii_case(name) {
-            let url = about["url"].as_str().unwrap().strip_prefix("https://www.openml.org/").unwrap();
-            let target = about["default_target_attribute"].as_str().unwrap().to_owned();
-            return (folder.join(url), OpenmlOptions { target, ignored: Vec::new() });
-        }
-    }
-    panic!("no {name}")
+    let entries = fs::read_dir(folder.join("api/v1/json/data")).unwrap();
+    let texts = entries.filter_map(|entry| fs::read_to_string(entry.unwrap().path()).ok());
+    let mut answers =
+        texts.map(|text| serde_json::from_str::<Value>(&text).unwrap()["data_set_description"].clone());
+    let about = answers.find(|about| about["name"].as_str().unwrap().eq_ignore_ascii_case(name)).unwrap();
+    let url = about["url"].as_str().unwrap().strip_prefix("https://www.openml.org/").unwrap();
+    let target = about["default_target_attribute"].as_str().unwrap().to_owned();
+    (folder.join(url), OpenmlOptions { target, ignored: Vec::new() })
 }
 
 #[test]
