@@ -126,7 +126,7 @@ impl NpyHeader {
 /// # Examples
 /// ```
 /// use fulmar_dataset::read_npy;
-/// let mut bytes = b"\x93NUMPY\x01\x00\x3c\x00{'descr': '>i2', 'fortran_order': False, 'shape': (2,), }   \n".to_vec();
+/// let mut bytes = b"\x93NUMPY\x01\x00\x3d\x00{'descr': '>i2', 'fortran_order': False, 'shape': (2,), }   \n".to_vec();
 /// bytes.extend([0, 7, 1, 0]);
 /// assert_eq!(read_npy(&bytes[..])?.to_vec::<i16>()?, [7, 256]);
 /// # Ok::<(), fulmar_core::Error>(())
