@@ -168,7 +168,7 @@ impl Table {
     /// Counts the values of one more row.
     fn count_row(&mut self) -> Result<()> {
         if self.columns.is_empty() {
-            return Err(corrupt("rows must have an @attribute before them: got none"));
+            return Err(corrupt("rows must have an @attribute before them: got nothing"));
         }
         self.values_left = self
             .values_left

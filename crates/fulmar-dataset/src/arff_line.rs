@@ -40,7 +40,7 @@ impl<'a> Line<'a> {
                 self.take(end.unwrap_or(self.rest.len())).to_owned()
             }
         };
-        if name.is_empty() { Err(corrupt("an attribute must have a name: got none")) } else { Ok(name) }
+        if name.is_empty() { Err(corrupt("an attribute must have a name: got nothing")) } else { Ok(name) }
     }
 
     /// Takes a list of values in braces.

@@ -14,7 +14,7 @@ pub const NPY_BYTES_MAX: u64 = 1 << 36;
 /// Most bytes of the header of an array in `.npy`.
 pub const NPY_HEADER_BYTES_MAX: u64 = 1 << 16;
 
-/// What the header of an array in `.npy` states.
+/// The header of an array in `.npy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NpyHeader {
     /// Dtype of the tensor; unsigned integers of 16 bits become `I32`.

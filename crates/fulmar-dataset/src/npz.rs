@@ -73,7 +73,7 @@ impl<R: Read + Seek> Npz<R> {
     /// Returns what the header of the array `name` states.
     ///
     /// # Errors
-    /// With the name, `UnknownName` if there is none; those of [`NpyHeader::read`].
+    /// With the name, `UnknownName` for another one; those of [`NpyHeader::read`].
     pub fn header(&mut self, name: &str) -> Result<NpyHeader> {
         self.with(name, |source| NpyHeader::read(source))
     }
@@ -81,7 +81,7 @@ impl<R: Read + Seek> Npz<R> {
     /// Reads the array `name`, up to what its header states.
     ///
     /// # Errors
-    /// With the name, `UnknownName` if there is none; `Corrupt` if its checksum is another one; `Incompatible` for a member that is
+    /// With the name, `UnknownName` for another one; `Corrupt` if its checksum is another one; `Incompatible` for a member that is
     /// encrypted or compressed by another method than DEFLATE; those of [`crate::read_npy`].
     pub fn read(&mut self, name: &str) -> Result<Tensor> {
         self.with(name, |mut source| {

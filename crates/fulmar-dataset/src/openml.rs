@@ -19,11 +19,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::arff::{ArffColumn, read_arff};
 
-/// Ids of the tables that [`read_openml`] knows.
+/// Ids of the tables of [`read_openml`].
 pub const OPENML_IDS: [&str; 7] =
     ["adult_num", "adult_onehot", "mushroom_num", "mushroom_onehot", "covertype", "shuttle", "magic"];
 
-/// What OpenML's description of a table says about its columns.
+/// The columns of a table by their use, as OpenML describes them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenmlOptions {

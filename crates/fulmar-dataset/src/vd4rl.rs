@@ -29,7 +29,7 @@ use crate::rows::{flags, named, one_number, shifted};
 /// Most files of a data set of V-D4RL.
 pub const VD4RL_FILES_MAX: usize = 1 << 16;
 
-/// What happens to a file whose arrays have other numbers of rows.
+/// Treatment of a file whose arrays have other numbers of rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LengthPolicy {
@@ -44,7 +44,7 @@ pub enum LengthPolicy {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Vd4rlOptions {
-    /// What happens to a file whose arrays have other numbers of rows.
+    /// Treatment of a file whose arrays have other numbers of rows.
     pub length_policy: LengthPolicy,
     /// Threads that read files, at most [`VD4RL_WORKERS_MAX`]; 0 and 1 read in the caller's.
     pub num_workers: usize,
@@ -68,7 +68,7 @@ pub struct Vd4rl {
 /// `Io` if the folder or a file cannot be read; `Empty`, with the folder, without files, and without steps; `LimitExceeded` for more than
 /// [`VD4RL_FILES_MAX`] files; with file and key, `UnknownName` if an array is missing; `ShapeMismatch`, with both numbers, for an array of
 /// another number of rows unless the options allow it, or of rows of another shape or dtype than in the first file; `Incompatible` for
-/// images of another dtype than u8; `OutOfRange` for flags and kinds of steps that are none; those of [`Npz`] and
+/// images of another dtype than u8; `OutOfRange` for other flags and kinds of steps than above; those of [`Npz`] and
 /// [`fulmar_ted::Hdf5Group::read`].
 ///
 /// # Examples

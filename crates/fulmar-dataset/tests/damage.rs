@@ -5,7 +5,9 @@
 use std::fs;
 use std::path::Path;
 
-use fulmar_dataset::{D4rlOptions, MinariMetadata, read_d4rl, read_minari};
+use fulmar_dataset::{
+    D4rlOptions, MinariMetadata, read_arff, read_d4rl, read_minari, read_npz, read_roboset,
+};
 use fulmar_ted::Hdf5File;
 use proptest::prelude::*;
 
@@ -45,6 +47,29 @@ proptest! {
         let bytes = damaged(golden("broken/minari/good/x-v0/data/main_data.hdf5"), &changes, end);
         if let Ok(steps) = Hdf5File::from_bytes(bytes).and_then(|file| read_minari(&file, &metadata)) {
             prop_assert_eq!(steps.batch_size(), [93]);
+        }
+    }
+
+    #[test]
+    fn a_damaged_roboset_file_is_refused_or_read((changes, end) in changes()) {
+        let bytes = damaged(golden("broken/roboset/good.hdf5"), &changes, end);
+        if let Ok(steps) = Hdf5File::from_bytes(bytes).and_then(|file| read_roboset(&[file])) {
+            prop_assert!(steps.batch_size()[0] > 0);
+        }
+    }
+
+    #[test]
+    fn a_damaged_archive_of_arrays_is_refused_or_read((changes, end) in changes()) {
+        let _ = read_npz(&damaged(golden("broken/vd4rl/good.npz"), &changes, end));
+    }
+
+    #[test]
+    fn a_damaged_arff_file_is_refused_or_read((changes, end) in changes(), which in 0_usize..3) {
+        let file = ["good", "sparse", "escaped"][which];
+        let bytes = damaged(golden(&format!("broken/openml/{file}.arff")), &changes, end);
+        if let Ok(columns) = read_arff(&bytes[..]) {
+            let lens: Vec<_> = columns.iter().map(|column| column.values.len()).collect();
+            prop_assert!(lens.windows(2).all(|pair| pair[0] == pair[1]));
         }
     }
 

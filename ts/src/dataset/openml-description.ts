@@ -1,4 +1,4 @@
-/** What OpenML says about a table: where its file is, its checksum, and which columns are features. */
+/** The description of a table at OpenML: where its file is, its checksum, and which columns are features. */
 
 import { FulmarError } from '../core/index.js'
 import { withTransfer } from '../fetch/fetch-options.js'

@@ -43,7 +43,7 @@ export interface VD4RLOptions extends DatasetOptions, HubDatasetOptions {
    */
   readonly numWorkers?: number
   /**
-   * What happens to a file whose arrays have other numbers of rows: an error, or all are cut to the shortest, which a warning says once.
+   * Treatment of a file whose arrays have other numbers of rows: an error, or all are cut to the shortest, which a warning says once.
    * @default 'error'
    */
   readonly lengthPolicy?: 'error' | 'shortest'

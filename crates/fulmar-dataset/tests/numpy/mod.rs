@@ -1,4 +1,4 @@
-//! Arrays of `.npy` and `.npz` against a writer, with bytes changed, and with headers that lie.
+//! Arrays of `.npy` and `.npz` against a writer, with bytes changed, and with headers of false lengths.
 
 use std::io::Write as _;
 
@@ -72,7 +72,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn headers_that_lie_are_refused_before_memory_is_taken() {
+fn headers_of_false_lengths_are_refused_before_memory_is_taken() {
     let refuse = |header: &str, kind: ErrorKind, part: &str| {
         let error = read_npy(&npy(header, &[])[..]).unwrap_err();
         assert!(error.kind() == kind && error.detail().contains(part), "{header}: {error}");
