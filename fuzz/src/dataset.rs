@@ -41,7 +41,7 @@ const NUM_STEPS_MAX: usize = 1000;
 /// Checks that accepted archives have steps, and that an accepted pickle can be walked.
 fn pickled(data: &[u8]) {
     if let Ok(pickle) = Pickle::read(data) {
-        let _ = (pickle.root().to_tensor(), pickle.root().items().map(|items| items.count()));
+        let _ = (pickle.root().to_tensor(), pickle.root().items().map(Iterator::count));
     }
     if let Ok(steps) = read_gen_dgrl(data, NUM_STEPS_MAX) {
         assert!((1..=NUM_STEPS_MAX).contains(&steps.batch_size()[0]), "an archive must have steps");

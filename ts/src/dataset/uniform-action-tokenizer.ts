@@ -1,6 +1,6 @@
 /** Bins of equal width for each number of an action. */
 
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Tensor } from '../tensor/index.js'
 import {
   ActionTokenizerBase,
@@ -9,7 +9,7 @@ import {
   mapTokens,
   numbersOfOption,
 } from './action-tokenizer.js'
-import type { RobotDatasetMetadata } from './robot-dataset-metadata.js'
+import { RobotDatasetMetadata } from './robot-dataset-metadata.js'
 
 /** Options of {@link UniformActionTokenizer}. */
 export interface UniformActionTokenizerOptions {
@@ -80,6 +80,11 @@ export class UniformActionTokenizer extends ActionTokenizerBase {
    * @throws {FulmarError} `MALFORMED` if the metadata has no bounds; those of the constructor.
    */
   static fromMetadata(metadata: RobotDatasetMetadata, numBins: number): UniformActionTokenizer {
+    if (!(metadata instanceof RobotDatasetMetadata))
+      throw new FulmarError(
+        'MALFORMED',
+        `metadata must be a RobotDatasetMetadata: got ${describeValue(metadata)}`,
+      )
     const { actionLow: low, actionHigh: high, datasetId } = metadata
     if (low !== undefined && high !== undefined) return new UniformActionTokenizer(numBins, { low, high })
     throw new FulmarError(

@@ -112,6 +112,11 @@ export class VocabTailActionTokenizer extends ActionTokenizerBase {
     key: string,
     options: Omit<VocabTailActionTokenizerOptions, 'normLow' | 'normHigh' | 'normMask'> = {},
   ): VocabTailActionTokenizer {
+    checkKnownKeys(
+      'options',
+      options,
+      OPTIONS.filter((name) => !name.startsWith('norm')),
+    )
     checkKnownKeys('stats', { [key]: 0 }, Object.keys(stats ?? {}))
     const { action } = stats[key] ?? {}
     if (action === undefined)

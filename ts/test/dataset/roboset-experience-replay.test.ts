@@ -94,7 +94,7 @@ const named = expect.objectContaining({
 
 describe('RobosetExperienceReplay.open', () => {
   it('lists the ids of TorchRL', () => {
-    const [row] = rowsOf('datasets', 'available').filter(({ datasets }) => Array.isArray(datasets))
+    const [row] = rowsOf('datasets', 'available').filter(({ cls }) => cls === 'Roboset')
     const wanted = Object.values(row?.datasets ?? {})
     expect([...RobosetExperienceReplay.availableDatasets].sort()).toEqual(wanted.sort())
   })

@@ -113,7 +113,7 @@ async function required(path: string, budget: Budget): Promise<Uint8Array> {
   if (budget.numFiles < 0)
     throw new FulmarError(
       'LIMIT_EXCEEDED',
-      `a task must have at most ${ML_GYM_FILES_MAX} files: got more, with ${path}`,
+      `a task must have at most ${ML_GYM_FILES_MAX} files: ${path} is one more`,
     )
   const bytes = await readRegular(path, budget.bytes)
   if (bytes === undefined)
