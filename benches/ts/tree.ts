@@ -33,7 +33,7 @@ const STATES = 512
 /** Cost of a simulation of a long search / of a short one, above which it is not flat. */
 const FLAT = 1.5
 
-/** What both sides do, and a number that both must give. */
+/** Work of both sides, with the numbers that both must give. */
 interface Work {
   readonly work: string
   readonly kind: string
@@ -41,7 +41,7 @@ interface Work {
   readonly request: Readonly<Record<string, unknown>>
   /** Does the work `repeats` times. */
   readonly run: (repeats: number) => unknown
-  /** What must be equal on both sides. */
+  /** Gives numbers that must be equal on both sides. */
   readonly result: () => Promise<readonly number[]> | readonly number[]
   /** Calls of one sample of ours and of the rival's. */
   readonly repeats: readonly [ours: number, rival: number]

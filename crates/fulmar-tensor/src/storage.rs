@@ -94,7 +94,7 @@ pub fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
 /// Elements that are read at once: they stay in the cache between their first write and their read.
 const READ_ELEMENTS: usize = 1 << 16;
 
-/// Returns a vector with capacity for `len` elements, on huge pages where the system has them: rows that are drawn lie far apart.
+/// Returns a vector with capacity for `len` elements, on huge pages where the system has them: rows are drawn from far apart.
 ///
 /// # Errors
 /// `OutOfMemory` where `Vec::with_capacity` would abort the process.

@@ -8,7 +8,7 @@ export interface RowForm {
   readonly shape: readonly number[]
 }
 
-/** Where the first cell is. */
+/** The place of the first cell. */
 interface Place {
   readonly file: string
   readonly column: string

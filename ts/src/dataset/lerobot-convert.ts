@@ -31,7 +31,7 @@ export interface LeRobotConversion {
   readonly signal: AbortSignal | undefined
 }
 
-/** What is known of the rows that were converted. */
+/** Numbers of the rows that were converted. */
 interface Progress {
   numRows: number
   /** Names of the columns of each file. */

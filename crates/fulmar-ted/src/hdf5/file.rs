@@ -249,7 +249,7 @@ impl<'a> Hdf5Group<'a> {
     }
 }
 
-/// What a file may still use. A thread that failed meanwhile leaves whole numbers.
+/// Locks the budget of a file. A thread that panicked meanwhile leaves whole numbers.
 fn budget(left: &Mutex<Budget>) -> MutexGuard<'_, Budget> {
     left.lock().unwrap_or_else(PoisonError::into_inner)
 }

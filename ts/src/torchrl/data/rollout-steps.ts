@@ -31,6 +31,7 @@ export function rowsOf(batch: PromptData): { readonly prompt: Uint32Array; reado
   })
 }
 
+/** A value within `most` of 0. */
 export const clipped = (value: number, most: number): number => Math.min(most, Math.max(-most, value))
 
 /** Rewards of steps, `[B, N]`. */
@@ -40,6 +41,7 @@ interface Rewards {
   readonly kl: Float32Array
 }
 
+/** The rewards of answers: gains at their ends, less the penalty of the log-ratio at each step. */
 export function rewardsOf({
   answers,
   gains,
@@ -125,12 +127,14 @@ function seenAt(
   }
 }
 
+/** @throws {FulmarError} `SHAPE_MISMATCH` for another shape. */
 export function checkShape(name: string, { shape }: Tensor, wanted: readonly number[]): void {
   if (shape.length === wanted.length && shape.every((size, dim) => size === wanted[dim])) return
   const [want, got] = [wanted, shape].map((sizes) => `[${sizes.join(', ')}]`)
   throw new FulmarError('SHAPE_MISMATCH', `${name} must be of ${want}: got ${got}`)
 }
 
+/** @throws {FulmarError} `LIMIT_EXCEEDED` above {@link ROLLOUT_IDS_MAX} ids. */
 export function checkSize(numRows: number, steps: number, width: number): void {
   const count = numRows * steps * width
   if (count <= ROLLOUT_IDS_MAX) return
