@@ -85,7 +85,7 @@ pub fn convert_table(source: String, folder: String, id: String, options: String
 pub fn convert_trials(source: String, folder: String, split: bool) -> AsyncTask<Work<()>> {
     task(move || {
         let steps = dataset::open_roboset(source)?;
-        tensor::memmap::save(folder, &if split { dataset::split_trajectories(&steps)? } else { steps })
+        tensor::memmap::save(folder, &if split { dataset::split_trials(&steps)? } else { steps })
     })
 }
 
@@ -94,8 +94,9 @@ pub fn convert_trials(source: String, folder: String, split: bool) -> AsyncTask<
 pub fn convert_frames(source: String, folder: String, split: bool, options: String) -> AsyncTask<Work<f64>> {
     task(move || {
         let options = options_from_json::<Vd4rlOptions>("options", &options)?;
-        let Vd4rl { steps, num_cut } = dataset::open_vd4rl(source, options)?;
-        tensor::memmap::save(folder, &if split { dataset::split_trajectories(&steps)? } else { steps })?;
+        let read = dataset::open_vd4rl(source, options)?;
+        let Vd4rl { steps, num_cut } = if split { read.split()? } else { read };
+        tensor::memmap::save(folder, &steps)?;
         Ok(num_cut as f64)
     })
 }

@@ -49,6 +49,6 @@ pub use npz::{NPZ_MEMBERS_MAX, Npz, read_npz};
 pub use openml::{OPENML_IDS, OpenmlOptions, open_openml, read_openml};
 pub use openx::{OpenXEpisode, convert_openx, read_openx};
 pub use pickle::{Pickle, PickleItem};
-pub use roboset::{ROBOSET_FILES_MAX, open_roboset, read_roboset};
+pub use roboset::{ROBOSET_FILES_MAX, open_roboset, read_roboset, split_trials};
 pub use split::split_trajectories;
 pub use vd4rl::{LengthPolicy, VD4RL_FILES_MAX, VD4RL_WORKERS_MAX, Vd4rl, Vd4rlOptions, open_vd4rl};

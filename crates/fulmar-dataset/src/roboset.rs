@@ -20,6 +20,7 @@ use fulmar_tensor::{Entry, Tensor, TensorDict};
 use crate::episodes::{cat, check_alike, check_rows};
 use crate::files::files_in;
 use crate::rows::{flags, named, num_rows, one_number, shifted, slice};
+use crate::split::{done_of, split_behind};
 
 /// Most files of a data set of RoboSet.
 pub const ROBOSET_FILES_MAX: usize = 1 << 12;
@@ -74,6 +75,33 @@ pub fn read_roboset(files: &[Hdf5File]) -> Result<TensorDict> {
     cat(&parts, total)
 }
 
+/// Returns the steps of [`read_roboset`] with trials side by side, see [`crate::split_trajectories`]. A trial ends at its last row, also where no flag
+/// says so.
+///
+/// # Errors
+/// `UnknownName` without `episode`, `seed` or `next.done`; `Empty` without rows; `OutOfMemory`.
+///
+/// # Examples
+/// ```
+/// use fulmar_dataset::split_trials;
+/// use fulmar_tensor::{Tensor, TensorDict};
+/// let mut steps = TensorDict::new(&[3])?;
+/// steps.set("episode", Tensor::from_vec(&[3], vec![0_i64, 0, 1])?)?;
+/// steps.set("seed", Tensor::from_vec(&[3], vec![0_i64, 0, 0])?)?;
+/// steps.set(["next", "done"], Tensor::from_vec(&[3, 1], vec![false; 3])?)?;
+/// assert_eq!(split_trials(&steps)?.tensor("mask")?.to_vec::<bool>()?, [true, true, true, false]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn split_trials(steps: &TensorDict) -> Result<TensorDict> {
+    let (numbers, seeds) =
+        (steps.tensor("episode")?.to_vec::<i64>()?, steps.tensor("seed")?.to_vec::<i64>()?);
+    let mut ends = done_of(steps)?;
+    for (row, end) in ends.iter_mut().enumerate() {
+        *end |= numbers.get(row) != numbers.get(row + 1) || seeds.get(row) != seeds.get(row + 1);
+    }
+    split_behind(steps, &ends)
+}
+
 fn read(file: &Hdf5File, seed: i64, trials: &mut Vec<(i64, i64, TensorDict)>) -> Result<()> {
     let root = file.root()?;
     for (number, name) in trials_of(&root)? {
@@ -91,6 +119,12 @@ fn read(file: &Hdf5File, seed: i64, trials: &mut Vec<(i64, i64, TensorDict)>) ->
 
 /// Returns the numbers and names of the trials in order.
 fn trials_of<'a>(root: &'a Hdf5Group<'_>) -> Result<Vec<(i64, &'a str)>> {
+    if let Some(name) = root.data_sets().first() {
+        return Err(named(
+            Error::new(ErrorKind::Malformed, "must be a group `Trial<number>`: it is a data set"),
+            name,
+        ));
+    }
     let mut trials = Vec::with_capacity(root.groups().len());
     for name in root.groups() {
         let digits = name.strip_prefix("Trial").filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));

@@ -23,8 +23,17 @@ use serde_json::Value;
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn split_trajectories(steps: &TensorDict) -> Result<TensorDict> {
-    let done = steps.tensor(["next", "done"])?.to_vec::<bool>()?;
-    let lens = lens_of(&done);
+    split_behind(steps, &done_of(steps)?)
+}
+
+/// Returns the flags at `next.done`.
+pub(crate) fn done_of(steps: &TensorDict) -> Result<Vec<bool>> {
+    steps.tensor(["next", "done"])?.to_vec::<bool>()
+}
+
+/// Does the same with a trajectory that ends at each row of `ends`.
+pub(crate) fn split_behind(steps: &TensorDict, ends: &[bool]) -> Result<TensorDict> {
+    let lens = lens_of(ends);
     let Some(longest) = lens.iter().copied().max() else {
         return Err(Error::new(ErrorKind::Empty, "steps must have rows: they have none"));
     };
@@ -33,8 +42,8 @@ pub fn split_trajectories(steps: &TensorDict) -> Result<TensorDict> {
     let places: Vec<usize> = starts.zip(&lens).flat_map(|(start, len)| start..start + len).collect();
     let mut split = padded(steps, &places, &[lens.len(), longest])?;
     let number = |at: usize| i64::try_from(at / longest).unwrap_or(i64::MAX);
-    let ids = Tensor::from_vec(&[done.len()], places.iter().map(|at| number(*at)).collect::<Vec<_>>())?;
-    let mask = Tensor::from_vec(&[done.len()], vec![true; done.len()])?;
+    let ids = Tensor::from_vec(&[ends.len()], places.iter().map(|at| number(*at)).collect::<Vec<_>>())?;
+    let mask = Tensor::from_vec(&[ends.len()], vec![true; ends.len()])?;
     split.set("traj_ids", spread(&ids, &places, &[lens.len(), longest])?)?;
     split.set("mask", spread(&mask, &places, &[lens.len(), longest])?)?;
     Ok(split)

@@ -25,6 +25,7 @@ use crate::episodes::{cat, check_alike};
 use crate::files::files_in;
 use crate::npz::Npz;
 use crate::rows::{flags, named, one_number, shifted};
+use crate::split::{done_of, split_behind};
 
 /// Most files of a data set of V-D4RL.
 pub const VD4RL_FILES_MAX: usize = 1 << 16;
@@ -60,6 +61,22 @@ pub struct Vd4rl {
     pub steps: TensorDict,
     /// Files that [`LengthPolicy::Shortest`] cut.
     pub num_cut: usize,
+}
+
+impl Vd4rl {
+    /// Returns the same with episodes side by side, see [`crate::split_trajectories`]. An episode ends before the first row of the next one, also where
+    /// its own last row was cut off.
+    ///
+    /// # Errors
+    /// `UnknownName` without `is_init` or `next.done`; `Empty` without rows; `OutOfMemory`.
+    pub fn split(self) -> Result<Self> {
+        let is_first = self.steps.tensor("is_init")?.to_vec::<bool>()?;
+        let mut ends = done_of(&self.steps)?;
+        for (end, next_is_first) in ends.iter_mut().zip(is_first.iter().skip(1)) {
+            *end |= *next_is_first;
+        }
+        Ok(Self { steps: split_behind(&self.steps, &ends)?, ..self })
+    }
 }
 
 /// Opens the files `*.npz` and `*.hdf5` in `folder`, in the order of their names.
@@ -98,8 +115,7 @@ pub fn open_vd4rl(folder: impl AsRef<Path>, options: Vd4rlOptions) -> Result<Vd4
 
 /// Reads the files, in as many threads as are asked for. The error is that of the first file that has one.
 fn read_all(paths: &[PathBuf], options: Vd4rlOptions) -> Result<Vec<(TensorDict, bool)>> {
-    let read_one =
-        |path: &PathBuf| read(path, options.length_policy).map_err(|error| error.at(path.display()));
+    let read_one = |path: &PathBuf| read(path, options.length_policy);
     if options.num_workers > VD4RL_WORKERS_MAX {
         let detail = format!("numWorkers must be at most {VD4RL_WORKERS_MAX}: got {}", options.num_workers);
         return Err(Error::new(ErrorKind::OutOfRange, detail));
@@ -124,10 +140,14 @@ fn read_all(paths: &[PathBuf], options: Vd4rlOptions) -> Result<Vec<(TensorDict,
 
 fn read(path: &Path, lengths: LengthPolicy) -> Result<(TensorDict, bool)> {
     let is_npz = path.extension().is_some_and(|end| end == "npz");
-    let mut arrays = if is_npz { Arrays::Npz(Npz::open(path)?) } else { Arrays::Hdf5(Hdf5File::open(path)?) };
-    let (columns, is_cut) = arrays.columns(lengths)?;
-    let steps = steps_of(&columns, is_npz)?;
-    Ok((steps, is_cut))
+    let mut arrays = if is_npz {
+        Arrays::Npz(Npz::open(path).map_err(|error| error.at(path.display()))?)
+    } else {
+        Arrays::Hdf5(Hdf5File::open(path)?)
+    };
+    let read =
+        arrays.columns(lengths).and_then(|(columns, is_cut)| Ok((steps_of(&columns, is_npz)?, is_cut)));
+    read.map_err(|error| error.at(path.display()))
 }
 
 /// The arrays of a file.
@@ -172,7 +192,14 @@ impl Arrays {
     fn names(&self) -> Result<Vec<String>> {
         Ok(match self {
             Self::Npz(npz) => npz.names().to_vec(),
-            Self::Hdf5(file) => file.root()?.data_sets().to_vec(),
+            Self::Hdf5(file) => {
+                let root = file.root()?;
+                if let Some(name) = root.groups().first() {
+                    let detail = "must be a data set: it is a group";
+                    return Err(named(Error::new(ErrorKind::Incompatible, detail), name));
+                }
+                root.data_sets().to_vec()
+            }
         })
     }
 

@@ -1,7 +1,7 @@
 //! Files of RoboSet as torchrl 0.14.1 reads them.
 
 use fulmar_core::ErrorKind;
-use fulmar_dataset::{open_roboset, read_roboset};
+use fulmar_dataset::{open_roboset, read_roboset, split_trials};
 use fulmar_ted::{Hdf5File, write_hdf5};
 use fulmar_tensor::{Tensor, TensorDict, memmap};
 use proptest::prelude::*;
@@ -20,6 +20,39 @@ fn roboset_folders_become_the_rows_of_torchrl() {
     assert_eq!(num_rows, 3);
     let door = memmap::load(golden("processed/roboset/door")).unwrap();
     assert_rows(&door, &rows_of("datasets.jsonl", "Roboset")[0]["ok"]["all"], "processed");
+}
+
+/// A trial without a flag at its end.
+fn endless(file: &mut TensorDict, name: &str, rows: usize) {
+    let column = |width: usize| Tensor::from_vec_f32(&[rows, width], vec![1.0; rows * width]).unwrap();
+    file.set([name, "observations"], column(2)).unwrap();
+    file.set([name, "actions"], column(1)).unwrap();
+    file.set([name, "rewards"], column(1)).unwrap();
+    file.set([name, "done"], Tensor::from_vec(&[rows], vec![false; rows]).unwrap()).unwrap();
+}
+
+#[test]
+fn a_trial_without_a_flag_at_its_end_stays_apart_from_the_next() {
+    let open = |names: &[(&str, usize)]| {
+        let mut file = TensorDict::new(&[]).unwrap();
+        names.iter().for_each(|(name, rows)| endless(&mut file, name, *rows));
+        Hdf5File::from_bytes(write_hdf5(&file).unwrap()).unwrap()
+    };
+    let files = [open(&[("Trial0", 2), ("Trial1", 3)]), open(&[("Trial1", 1)])];
+    let split = split_trials(&read_roboset(&files).unwrap()).unwrap();
+    assert_eq!(split.batch_size(), [3, 3]);
+    let mask = split.tensor("mask").unwrap().to_vec::<bool>().unwrap();
+    assert_eq!(mask, [true, true, false, true, true, true, true, false, false]);
+}
+
+#[test]
+fn a_data_set_beside_the_trials_is_refused_by_name() {
+    let mut file = TensorDict::new(&[]).unwrap();
+    endless(&mut file, "Trial0", 2);
+    file.set("notes", Tensor::from_vec_f32(&[1], vec![1.0]).unwrap()).unwrap();
+    let error = read_roboset(&[Hdf5File::from_bytes(write_hdf5(&file).unwrap()).unwrap()]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Malformed);
+    assert!(error.detail().contains("notes"), "{error}");
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use fulmar_core::ErrorKind;
-use fulmar_dataset::{LengthPolicy, Vd4rlOptions, open_vd4rl, split_trajectories};
-use fulmar_tensor::TensorDict;
+use fulmar_dataset::{LengthPolicy, Vd4rl, Vd4rlOptions, open_vd4rl, split_trajectories};
+use fulmar_ted::write_hdf5;
+use fulmar_tensor::{Tensor, TensorDict};
 use serde_json::Value;
 
 use super::golden_rows::{assert_rows, golden, rows_of};
@@ -143,4 +144,29 @@ fn threads_read_the_same_rows_in_the_same_order() {
     }
     let error = open_vd4rl(&folder, Vd4rlOptions { num_workers: 65, ..Vd4rlOptions::default() }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfRange);
+}
+
+#[test]
+fn an_episode_that_was_cut_stays_apart_from_the_next() {
+    let mut steps = TensorDict::new(&[4]).unwrap();
+    steps.set("is_init", Tensor::from_vec(&[4], vec![true, false, true, false]).unwrap()).unwrap();
+    steps.set(["next", "done"], Tensor::from_vec(&[4, 1], vec![false, false, false, true]).unwrap()).unwrap();
+    let split = Vd4rl { steps, num_cut: 1 }.split().unwrap();
+    assert_eq!((split.steps.batch_size(), split.num_cut), (&[2, 2][..], 1));
+}
+
+#[test]
+fn a_group_in_a_file_is_refused_by_name_and_a_path_is_said_once() {
+    let folder = Alone(std::env::temp_dir().join(format!("fulmar-vd4rl-{}-group", std::process::id())));
+    fs::create_dir_all(&folder.0).unwrap();
+    let path = folder.0.join("a.hdf5");
+    let mut file = TensorDict::new(&[]).unwrap();
+    file.set(["notes", "x"], Tensor::from_vec_f32(&[1], vec![1.0]).unwrap()).unwrap();
+    fs::write(&path, write_hdf5(&file).unwrap()).unwrap();
+    let error = open_vd4rl(&folder.0, Vd4rlOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible);
+    assert!(error.detail().contains("notes"), "{error}");
+    fs::write(&path, b"no such file").unwrap();
+    let detail = open_vd4rl(&folder.0, Vd4rlOptions::default()).unwrap_err().detail().to_owned();
+    assert_eq!(detail.matches("a.hdf5").count(), 1, "{detail}");
 }
