@@ -13,6 +13,7 @@ import { FulmarError, messageOf, openRegular, unreadable } from '../core/index.j
 import type { Dtype } from '../tensor/index.js'
 import { checkCount, TABLE_BYTES_MAX, TABLE_ROWS_MIN } from './column.js'
 import { leafDtype } from './parquet.js'
+import { withCheckedPages } from './parquet-pages.js'
 
 /** A column: what its cells hold, below how many lists. */
 export interface FileColumn {
@@ -44,7 +45,7 @@ export class ParquetFile {
     checkCount(children.length)
     this.path = path
     this.#metadata = metadata
-    this.#buffer = source.buffer
+    this.#buffer = withCheckedPages(source.buffer, metadata)
     this.#close = source.close
     this.columns = children.map(columnOf)
     this.groups = groupsOf(path, metadata, source.buffer.byteLength)

@@ -1,6 +1,7 @@
 /** Parquet files of steps. */
 
 import {
+  type AsyncBuffer,
   type FileMetaData,
   parquetMetadataAsync,
   parquetReadObjects,
@@ -25,6 +26,7 @@ import {
   METADATA_KEY,
   TABLE_BYTES_MAX,
 } from './column.js'
+import { withCheckedPages } from './parquet-pages.js'
 
 /** Options of {@link toParquet}. */
 export interface ParquetOptions {
@@ -117,13 +119,18 @@ async function parsed(file: ArrayBuffer, limit: number) {
     const text = metadata.key_value_metadata?.find(({ key }) => key === METADATA_KEY)?.value
     checkRows(Number(metadata.num_rows), limit)
     checkUnpacked(metadata)
-    const rows: Record<string, unknown>[] = await parquetReadObjects({ file, metadata, compressors })
+    const pages = withCheckedPages(asyncBufferOf(file), metadata)
+    const rows: Record<string, unknown>[] = await parquetReadObjects({ file: pages, metadata, compressors })
     return { fields: parquetSchema(metadata).children, forms: formsOf(text), rows }
   } catch (cause) {
     if (cause instanceof FulmarError) throw cause
     const detail = `bytes must be a Parquet file: got ${(cause as Error).message}`
     throw new FulmarError('MALFORMED', detail, { cause })
   }
+}
+
+function asyncBufferOf(file: ArrayBuffer): AsyncBuffer {
+  return { byteLength: file.byteLength, slice: async (start, end) => file.slice(start, end) }
 }
 
 /** @internal Refuses groups of rows whose columns would take more than 2,147,483,647 bytes when decompressed. */
