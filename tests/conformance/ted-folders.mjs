@@ -47,7 +47,7 @@ const CHECKPOINTERS = {
 }
 const CLASH = 'a leaf that is named as the format names itself is refused'
 const ONE_DICT = 'a stack of parts is read as one dictionary'
-const NO_PICKLES = 'pickles are never read'
+const NO_PICKLES = 'pickles are never run'
 
 const CHECKS = {
   memmap: ofMemmap,
