@@ -30,7 +30,7 @@ const TARBALLS = join(STAGE, 'tarballs')
 const OPTIONS = ['--release', '--published']
 
 /** Largest sizes in MB of what every build has, and of what a release has: a build for tests is larger. */
-const SIZES_MAX = { JavaScript: 3.2, 'JavaScript for Node': 2.8, "import 'fulmar' in Node": 1.1 }
+const SIZES_MAX = { JavaScript: 3.8, 'JavaScript for Node': 3.2, "import 'fulmar' in Node": 1.1 }
 const RELEASE_SIZES_MAX = {
   addon: 26,
   'wasm/fulmar_wasm_bg.wasm': 11.5,
