@@ -160,6 +160,9 @@ class ProgramRun {
         const detail = `bubblewrap must start: got ${messageOf(cause)}`
         reject(new FulmarError('UNAVAILABLE', detail, { cause }))
       })
+      child.on('exit', () => {
+        if (this.#limit !== undefined) this.#closeOnceQuiet(stdio)
+      })
       child.on('close', (code, killedBy) => {
         this.#kill(undefined)
         if (signal?.aborted) reject(new FulmarError('ABORTED', 'signal must not fire during the run: it did'))
@@ -183,6 +186,18 @@ class ProgramRun {
     this.#homeBytes += bytes.length
     if (this.#homeBytes <= max) this.#out.home.push(bytes)
     else this.#kill('output')
+  }
+
+  /** Closes the pipes once they give no more bytes. A process that left the group before it was killed would hold them for ever. */
+  #closeOnceQuiet(stdio: readonly (Readable | Writable | null | undefined)[]): void {
+    let seen = -1
+    const look = () => {
+      const numBytes = this.#numBytes + this.#homeBytes
+      if (numBytes === seen) for (const stream of stdio) stream?.destroy()
+      else setImmediate(look)
+      seen = numBytes
+    }
+    setImmediate(look)
   }
 
   #kill(limit: 'timeout' | 'output' | undefined): void {

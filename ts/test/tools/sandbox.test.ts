@@ -1,11 +1,12 @@
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { ManualClock } from '../../src/telemetry/index.js'
-import { whyNoBubblewrap } from '../../src/tools/bubblewrap.js'
+import { runInBubblewrap, whyNoBubblewrap } from '../../src/tools/bubblewrap.js'
 import { SANDBOX_CODE_BYTES_MAX, Sandbox, type SandboxOptions } from '../../src/tools/sandbox.js'
+import { checkedLimits } from '../../src/tools/sandbox-limits.js'
 import { failing } from '../torchrl/envs/chats.js'
 import { worksHere } from './sandbox-here.js'
 
@@ -77,6 +78,34 @@ describe.runIf(isUsable)('Sandbox', () => {
       },
       { clock },
     )
+  })
+
+  it('ends at its deadline though a process that left the group holds the pipes', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'fulmar-test-'))
+    await chmod(folder, 0o777)
+    const [bwrap, about] = [join(folder, 'bwrap'), join(folder, 'pid')]
+    await writeFile(
+      bwrap,
+      `#!/bin/sh\necho said\nsetsid sleep 1000 &\necho $! > ${about}\nexec sleep 1000\n`,
+      {
+        mode: 0o755,
+      },
+    )
+    const clock = new ManualClock()
+    const none = new Uint8Array()
+    const limits = checkedLimits({ timeoutMs: 1 })
+    const inputs = { bwrap, limits, clock, command: [], stdin: none, home: none, signal: undefined }
+    const running = runInBubblewrap(inputs)
+    const pid = async () => Number(await readFile(about, 'utf8').catch(() => ''))
+    while ((await pid()) === 0) await new Promise(setImmediate)
+    try {
+      clock.advance(1)
+      const { status, stdout } = await running
+      expect([status, stdout.toString()]).toEqual(['timeout', 'said\n'])
+    } finally {
+      process.kill(await pid())
+      await rm(folder, { recursive: true })
+    }
   })
 
   it('cuts output, and says so', async () => {
