@@ -75,8 +75,8 @@ pub fn read_roboset(files: &[Hdf5File]) -> Result<TensorDict> {
     cat(&parts, total)
 }
 
-/// Returns the steps of [`read_roboset`] with trials side by side, see [`crate::split_trajectories`]. A trial ends at its last row, also where no flag
-/// says so.
+/// Returns the steps of [`read_roboset`] with trials side by side, see [`crate::split_trajectories`]. A trial ends at its last row,
+/// whatever its flags are.
 ///
 /// # Errors
 /// `UnknownName` without `episode`, `seed` or `next.done`; `Empty` without rows; `OutOfMemory`.
