@@ -133,7 +133,7 @@ function countTap(output) {
 
 /** Files of rows that tests of Rust or TypeScript read themselves: texts, optimizers, and what needs no other program. */
 const READ_BY_TESTS = new Set(
-  `chat/chatml chat/family fetch/hub fetch/transfer model/optimizers reward/gsm8k reward/ifeval reward/languages reward/sentences
+  `chat/chatml chat/family dataset/images fetch/hub fetch/transfer model/optimizers reward/gsm8k reward/ifeval reward/languages reward/sentences
   template/builtin template/expressions template/selection
   tokenizer/byte_bpe/qwen2 tokenizer/byte_bpe/smollm2 tokenizer/byte_bpe/tiktoken`.split(/\s+/),
 )
@@ -141,11 +141,15 @@ const READ_BY_TESTS = new Set(
 /** The golden rows that `npm run conform` compares with: all others. */
 function goldenFiles() {
   const files = readdirSync(join(root, 'tests/golden'), { recursive: true })
-  return files
-    .map((file) => file.replaceAll('\\', '/'))
-    .filter((file) => file.endsWith('.jsonl') && !READ_BY_TESTS.has(file.slice(0, -'.jsonl'.length)))
-    .map((file) => `tests/golden/${file}`)
-    .sort()
+  return (
+    files
+      .map((file) => file.replaceAll('\\', '/'))
+      .filter((file) => file.endsWith('.jsonl') && !READ_BY_TESTS.has(file.slice(0, -'.jsonl'.length)))
+      // Files of data sets, and no rows.
+      .filter((file) => !/^(?:dataset|rlhf)\/(?:raw|broken|processed)\//.test(file))
+      .map((file) => `tests/golden/${file}`)
+      .sort()
+  )
 }
 
 const conform = (backend) => program('scripts/conform.mjs', '--backend', backend, ...goldenFiles())
