@@ -64,7 +64,10 @@ fn visit(reader: impl Read, mut body: impl FnMut(u64, &str, &[u8]) -> Result<boo
     for (number, entry) in archive.entries().map_err(unreadable)?.raw(true).enumerate() {
         let mut entry = entry.map_err(unreadable)?;
         if number >= ARCHIVE_MEMBERS_MAX {
-            let detail = format!("an archive must have at most {ARCHIVE_MEMBERS_MAX} members: got more");
+            let detail = format!(
+                "an archive must have at most {ARCHIVE_MEMBERS_MAX} members: got {} or more",
+                number + 1
+            );
             return Err(Error::new(ErrorKind::LimitExceeded, detail));
         }
         if !entry.header().entry_type().is_file() {

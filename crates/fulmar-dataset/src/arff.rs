@@ -73,7 +73,7 @@ pub(crate) fn corrupt(detail: impl Into<String>) -> Error {
 }
 
 fn limit(what: &str, most: usize) -> Error {
-    Error::new(ErrorKind::LimitExceeded, format!("{what} must be at most {most}: got more"))
+    Error::new(ErrorKind::LimitExceeded, format!("{what} must be at most {most}: got {} or more", most + 1))
 }
 
 /// The part of a file that was read.

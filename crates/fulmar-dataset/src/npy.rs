@@ -100,7 +100,10 @@ impl NpyHeader {
         }
         // Reaches the checksum at the end of compressed sources.
         if source.read(&mut [0]).map_err(cut)? != 0 {
-            return Err(corrupt(format!("an array must have {size_bytes} bytes: got more")));
+            return Err(corrupt(format!(
+                "an array must have {size_bytes} bytes: got {} or more",
+                size_bytes + 1
+            )));
         }
         if self.is_big_endian {
             bytes.chunks_exact_mut(self.element_bytes).for_each(<[u8]>::reverse);

@@ -138,7 +138,7 @@ pub fn read_npz(bytes: &[u8]) -> Result<TensorDict> {
         left = left.checked_sub(size).ok_or_else(|| {
             Error::new(
                 ErrorKind::LimitExceeded,
-                format!("arrays must have at most {NPY_BYTES_MAX} bytes in all: got more"),
+                format!("arrays must have at most {NPY_BYTES_MAX} bytes in all, of which {left} are left: got {size} of {name:?}"),
             )
         })?;
         dict.set(name.as_str(), npz.read(&name)?)?;

@@ -135,7 +135,7 @@ fn outcomes(outcome: &ArffColumn) -> Result<Vec<i64>> {
     }
     if let Some(row) = outcome.values.iter().position(|value| value.is_nan()) {
         let detail =
-            format!("the target {:?} must have a value in each row: got none in row {row}", outcome.name);
+            format!("the target {:?} must have a value in each row: row {row} lacks it", outcome.name);
         return Err(Error::new(ErrorKind::Corrupt, detail));
     }
     Ok(codes(outcome).into_iter().map(|code| code as i64).collect())

@@ -49,7 +49,7 @@ impl<'a> Machine<'a> {
             }
             let count = self.values.len().max(self.stack.len()).max(self.memo.len()).max(self.marks.len());
             if count > PICKLE_VALUES_MAX {
-                let detail = format!("a pickle must have at most {PICKLE_VALUES_MAX} values: got more");
+                let detail = format!("a pickle must have at most {PICKLE_VALUES_MAX} values: got {count}");
                 return Err(Error::new(ErrorKind::LimitExceeded, detail));
             }
         }
@@ -298,9 +298,12 @@ impl<'a> Machine<'a> {
             self.stack.push(known);
             return Ok(());
         }
-        let bytes: Option<Vec<u8>> =
-            self.text_at(text)?.chars().map(|character| u8::try_from(u32::from(character)).ok()).collect();
-        let bytes = bytes.ok_or_else(|| corrupt("characters of latin1 must be at most 255: got more"))?;
+        let byte = |character: char| {
+            u8::try_from(character).map_err(|_| {
+                corrupt(format!("characters of latin1 must be at most 255: got {}", u32::from(character)))
+            })
+        };
+        let bytes: Vec<u8> = self.text_at(text)?.chars().map(byte).collect::<Result<_>>()?;
         self.push(Value::Bytes(Cow::Owned(bytes)));
         self.encoded.insert(text, self.values.len() - 1);
         Ok(())

@@ -55,12 +55,13 @@ fn measured(value: &Value<'_>, seen: &[Seen]) -> Result<Seen> {
     }
     if depth > PICKLE_DEPTH_MAX {
         let detail =
-            format!("a pickle must have at most {PICKLE_DEPTH_MAX} values inside each other: got more");
+            format!("a pickle must have at most {PICKLE_DEPTH_MAX} values inside each other: got {depth}");
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     if count > PICKLE_VALUES_MAX {
-        let detail =
-            format!("a pickle must have at most {PICKLE_VALUES_MAX} values: got more, with shared ones");
+        let detail = format!(
+            "a pickle must have at most {PICKLE_VALUES_MAX} values, shared ones as often as they are used: got {count}"
+        );
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     Ok(Seen::Left(depth, count))
