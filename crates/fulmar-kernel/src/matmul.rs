@@ -4,9 +4,12 @@
 //! or NEON. So a row has the same bits whatever the other rows are, on one thread or many and on all these
 //! processors: a sampler that decodes a few rows at a time agrees with a trainer that processes thousands.
 //! WebAssembly has no fused multiply-add and differs in the last bits.
+//!
+//! Products with weights of 8 bits have rules of their own: see `quantized.rs`.
 
 mod packed;
 mod panels;
+mod quantized;
 #[cfg(target_arch = "x86_64")]
 mod scores;
 mod tile;
@@ -93,7 +96,7 @@ impl<'a> MatRef<'a> {
 /// assert_eq!(out, [13.0, 16.0]);
 /// ```
 pub fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) {
-    packed::product(left, &[Factor::new(out, left, right)], accumulate);
+    multiply(left, std::iter::once(Factor::new(out, left, right)), accumulate);
 }
 
 /// Computes `out = left * right` for each `(out, right)`, with the bits of [`matmul`], in one pass over `left`.
@@ -110,8 +113,15 @@ pub fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: 
 /// assert_eq!((one, two), ([11.0], [1.0, 2.0]));
 /// ```
 pub fn matmul_each(left: MatRef<'_>, products: &mut [(&mut [f32], MatRef<'_>)]) {
-    let factors: Vec<_> = products.iter_mut().map(|(out, right)| Factor::new(out, left, *right)).collect();
-    packed::product(left, &factors, false);
+    let factors = products.iter_mut().map(|(out, right)| Factor::new(out, left, *right));
+    multiply(left, factors, false);
+}
+
+/// Computes the product of `left` with each factor, or adds it to what is there.
+fn multiply<'a>(left: MatRef<'_>, factors: impl Iterator<Item = Factor<'a>>, accumulate: bool) {
+    let (quantized, others): (Vec<_>, Vec<_>) = factors.partition(Factor::is_quantized);
+    quantized::product(left, &quantized, accumulate);
+    packed::product(left, &others, accumulate);
 }
 
 /// Writes the products of `row` with each of the `out.len()` rows that begin `stride` floats apart in `rows`.

@@ -60,7 +60,16 @@ pub(crate) fn rows_per_task(width: usize) -> usize {
 
 /// Calls `work(first_row, rows)` for consecutive chunks of `out`, rows of `width` elements.
 pub(crate) fn for_rows<T: Send>(out: &mut [T], width: usize, work: impl Fn(usize, &mut [T]) + Sync) {
-    let rows = rows_per_task(width);
+    for_chunks(out, width, rows_per_task(width), work);
+}
+
+/// Runs [`for_rows`] with chunks of `rows` rows.
+pub(crate) fn for_chunks<T: Send>(
+    out: &mut [T],
+    width: usize,
+    rows: usize,
+    work: impl Fn(usize, &mut [T]) + Sync,
+) {
     #[cfg(not(target_family = "wasm"))]
     if out.len() > rows * width && shares_work() {
         out.par_chunks_mut(rows * width).enumerate().for_each(|(chunk, out)| work(chunk * rows, out));

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::MatRef;
-use super::panels::{LINE, Line, resize};
+use super::panels::{Format, LINE, Line, resize};
 use super::tile::{self, Operands, PANEL, Pair, Place, Places, Stored, Vector};
 use super::transpose::transpose;
 use crate::floats::Floats;
@@ -71,8 +71,8 @@ pub(super) fn product(left: MatRef<'_>, factors: &[Factor<'_>], accumulate: bool
 
 /// A right operand, and the place of its product.
 pub(super) struct Factor<'a> {
-    out: Place,
-    right: MatRef<'a>,
+    pub out: Place,
+    pub right: MatRef<'a>,
 }
 
 impl<'a> Factor<'a> {
@@ -87,7 +87,12 @@ impl<'a> Factor<'a> {
         Self { out: Place { first, stride: right.cols }, right }
     }
 
-    const fn num_panels(&self) -> usize {
+    /// Returns whether the weights are of 8 bits, whose products are not those of this file.
+    pub(super) fn is_quantized(&self) -> bool {
+        self.right.panels.is_some_and(|panels| panels.format == Format::Q8)
+    }
+
+    pub(super) const fn num_panels(&self) -> usize {
         self.right.cols.div_ceil(PANEL)
     }
 }
@@ -140,7 +145,7 @@ impl Product<'_> {
             // SAFETY: what the caller promised, and the outputs of a task are its own.
             unsafe {
                 match factor.right.panels {
-                    Some(packed) if packed.is_bf16 => task.run::<V, Pair>(&mut scratch),
+                    Some(packed) if packed.format == Format::Bf16 => task.run::<V, Pair>(&mut scratch),
                     _ => task.run::<V, f32>(&mut scratch),
                 }
             }
@@ -234,9 +239,9 @@ thread_local! {
 }
 
 /// Packed operands of a task, and its sums.
-struct Scratch {
+pub(super) struct Scratch {
     rows: Vec<Line>,
-    panels: Vec<Line>,
+    pub panels: Vec<Line>,
     sums: Vec<f32>,
     wide: Vec<f32>,
 }
@@ -371,13 +376,13 @@ impl Task<'_> {
 }
 
 /// Returns the floats of lines.
-fn floats_of(lines: &mut [Line]) -> &mut [f32] {
+pub(super) fn floats_of(lines: &mut [Line]) -> &mut [f32] {
     // SAFETY: a line is `LINE` floats without padding.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * LINE) }
 }
 
 /// Packs some inputs of panels of an unpacked weight, each as `[input][PANEL]`.
-fn pack(right: MatRef<'_>, panels: Range<usize>, inputs: Range<usize>, scratch: &mut Scratch) {
+pub(super) fn pack(right: MatRef<'_>, panels: Range<usize>, inputs: Range<usize>, scratch: &mut Scratch) {
     let (cols, floats) = (panels.start * PANEL..right.cols.min(panels.end * PANEL), inputs.len() * PANEL);
     resize(&mut scratch.panels, panels.len() * floats);
     let to = &mut floats_of(&mut scratch.panels)[..panels.len() * floats];

@@ -1,10 +1,14 @@
-//! Weights packed for products: panels of 32 outputs, in which the 32 weights of an input are adjacent.
+//! Weights packed for products: panels of 32 outputs, in which the 32 weights of an input are adjacent, or those of
+//! four inputs if they are quantized.
 
+use std::borrow::Cow;
 use std::collections::TryReserveError;
 
 use half::bf16;
 
 use super::MatRef;
+use super::packed::{Scratch, floats_of, pack};
+use super::quantized::{BLOCK, BLOCK_BYTES, quantize_panel};
 use super::tile::{PANEL, Pair, Stored};
 use super::transpose::transpose;
 use crate::floats::{Floats, bf16_to_f32};
@@ -46,7 +50,17 @@ pub struct Panels {
     lines: Vec<Line>,
     pub(super) outputs: usize,
     pub(super) inputs: usize,
-    pub(super) is_bf16: bool,
+    pub(super) format: Format,
+}
+
+/// The stored type of the weights of panels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Format {
+    #[default]
+    F32,
+    Bf16,
+    /// Blocks of 8 bits with scales.
+    Q8,
 }
 
 impl Panels {
@@ -84,9 +98,62 @@ impl Panels {
     /// If `weight` does not hold `outputs * inputs` numbers.
     pub fn pack(&mut self, weight: Floats<'_>, outputs: usize, inputs: usize) -> Result<(), TryReserveError> {
         assert_eq!(weight.len(), outputs * inputs, "weight must hold {outputs} x {inputs} numbers");
+        let format = if matches!(weight, Floats::Bf16(_)) { Format::Bf16 } else { Format::F32 };
+        self.fill([outputs, inputs], format, |panel, to| {
+            let rows = panel * PANEL..outputs.min((panel + 1) * PANEL);
+            match weight.slice(rows.start * inputs..rows.end * inputs) {
+                Floats::F32(weight) => pack_panel(weight, inputs, to),
+                Floats::Bf16(weight) => pack_pairs(weight, inputs, to),
+            }
+        })
+    }
+
+    /// Packs another weight, the right operand `[inputs, outputs]` of a product `x w^T`, with 8 bits a number:
+    /// blocks of 32 inputs of an output with a scale, the largest absolute value of the block / 127, in single
+    /// precision. A product with it quantizes the rows likewise. Its outputs have the same bits on every processor,
+    /// and a relative error of about 1 % of the norm of the outputs.
+    ///
+    /// Takes 1.125 bytes a number, and one pass over the weight. A block with a number that is not finite gives
+    /// outputs that are NaN.
+    ///
+    /// # Errors
+    /// If there is no memory for it; the panels are then empty.
+    ///
+    /// # Panics
+    /// If `right` is quantized.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_kernel::{MatRef, Panels, matmul};
+    /// let weight = MatRef::new(&[1.0, -2.0, 0.5, 0.25], 2, 2); // two outputs of two inputs
+    /// let mut panels = Panels::default();
+    /// panels.quantize(weight.transposed())?;
+    /// let mut out = [0.0; 2];
+    /// matmul(&mut out, MatRef::new(&[1.0, 0.5], 1, 2), panels.transposed(), false);
+    /// assert!(out[0].abs() < 0.02 && (out[1] - 0.625).abs() < 0.01, "{out:?}");
+    /// # Ok::<(), std::collections::TryReserveError>(())
+    /// ```
+    pub fn quantize(&mut self, right: MatRef<'_>) -> Result<(), TryReserveError> {
+        let inputs = right.rows;
+        self.fill([right.cols, inputs], Format::Q8, |panel, to| {
+            let mut scratch = Scratch::default();
+            if let Some(packed) = right.panels {
+                return quantize_panel(&packed.widen(panel), to);
+            }
+            pack(right, panel..panel + 1, 0..inputs, &mut scratch);
+            quantize_panel(&floats_of(&mut scratch.panels)[..inputs * PANEL], to);
+        })
+    }
+
+    /// Fills the panels of a weight `[outputs, inputs]` on all threads, each by `write(panel, floats)`.
+    fn fill(
+        &mut self,
+        [outputs, inputs]: [usize; 2],
+        format: Format,
+        write: impl Fn(usize, &mut [f32]) + Sync + Send,
+    ) -> Result<(), TryReserveError> {
         let mut lines = std::mem::take(self).lines;
-        (self.outputs, self.inputs) = (outputs, inputs);
-        self.is_bf16 = matches!(weight, Floats::Bf16(_));
+        (self.outputs, self.inputs, self.format) = (outputs, inputs, format);
         let count = outputs.div_ceil(PANEL);
         let floats = self.panel_floats();
         let missing = (count * floats).div_ceil(LINE).saturating_sub(lines.len());
@@ -98,26 +165,50 @@ impl Panels {
         self.lines = lines;
         let first = Address(self.lines.as_mut_ptr().cast());
         for_tasks(count, 1, |panel| {
-            let rows = panel * PANEL..outputs.min((panel + 1) * PANEL);
             // SAFETY: each task writes its own panel, which is inside the lines.
-            let to = unsafe { std::slice::from_raw_parts_mut(first.get().add(panel * floats), floats) };
-            match weight.slice(rows.start * inputs..rows.end * inputs) {
-                Floats::F32(weight) => pack_panel(weight, inputs, to),
-                Floats::Bf16(weight) => pack_pairs(weight, inputs, to),
-            }
+            write(panel, unsafe { std::slice::from_raw_parts_mut(first.get().add(panel * floats), floats) });
         });
         Ok(())
     }
 
     /// Returns the first input of a panel.
-    pub(super) fn panel<W: Stored>(&self, panel: usize) -> *const W {
-        debug_assert_eq!(W::ITEMS == Pair::ITEMS, self.is_bf16, "the type of the weights");
-        self.lines[panel * self.panel_floats() / LINE..].as_ptr().cast()
+    pub(super) fn panel<T>(&self, panel: usize) -> *const T {
+        self.floats(panel).as_ptr().cast()
+    }
+
+    /// Returns a panel.
+    fn floats(&self, panel: usize) -> &[f32] {
+        let lines = &self.lines[panel * self.panel_floats() / LINE..][..self.panel_floats() / LINE];
+        // SAFETY: a line is `LINE` floats without padding.
+        unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), self.panel_floats()) }
+    }
+
+    /// Returns a panel as `[input][PANEL]` in single precision.
+    ///
+    /// # Panics
+    /// If the weights are quantized.
+    fn widen(&self, panel: usize) -> Cow<'_, [f32]> {
+        assert!(self.format != Format::Q8, "quantized weights are not quantized again");
+        let floats = self.floats(panel);
+        if self.format == Format::F32 {
+            return Cow::Borrowed(floats);
+        }
+        let halves = |words: &[f32; Pair::ITEMS]| {
+            let lower = words.map(|word| f32::from_bits(word.to_bits() << 16));
+            let upper = words.map(|word| f32::from_bits(word.to_bits() & 0xffff_0000));
+            [lower, upper]
+        };
+        let (inputs, _) = floats.as_chunks();
+        Cow::Owned(inputs.iter().flat_map(halves).flatten().collect())
     }
 
     /// Returns the size of a panel, a whole number of lines.
     const fn panel_floats(&self) -> usize {
-        self.inputs * if self.is_bf16 { Pair::ITEMS } else { PANEL }
+        match self.format {
+            Format::F32 => self.inputs * PANEL,
+            Format::Bf16 => self.inputs * Pair::ITEMS,
+            Format::Q8 => self.inputs.div_ceil(BLOCK) * BLOCK_BYTES / size_of::<f32>(),
+        }
     }
 }
 
