@@ -4,6 +4,7 @@ mod activations;
 mod adapter;
 mod backward;
 mod copies;
+mod packed;
 mod squares;
 
 use std::borrow::Cow;
@@ -19,10 +20,12 @@ use crate::head::{Head, LOGITS_CHUNK};
 use crate::layer::{Layer, LayerActivations, Workspace};
 use crate::lora::{Lora, MergedLora};
 use crate::packing::{Packed, Read, Target, TokenBatch};
+use crate::panels::PanelCache;
 use crate::parameters::{self, Layout, Parameter, ScalarRanges};
 use crate::weights::{Weights, WeightsMut};
 
 pub(crate) use activations::{Activations, CheckpointPolicy, Spare};
+pub(crate) use packed::PackedDecoder;
 
 /// Log-probs and entropies of a [`TokenBatch`], flat like its ids; 0 where the mask is 0.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -59,6 +62,8 @@ pub struct Decoder {
     layout: Layout,
     compute: Compute,
     weights: Weights,
+    /// The weights of all products in 8 bits, with the adapter.
+    quantized: PanelCache,
     pub(crate) lora: Option<Lora>,
     pub(crate) extra_files: ExtraFiles,
     gradients: Memory<f32>,
@@ -101,6 +106,7 @@ impl Decoder {
             layout,
             compute: Compute::Cpu,
             weights,
+            quantized: PanelCache::default(),
             lora: None,
             extra_files: ExtraFiles::default(),
             gradients: Memory::default(),
@@ -190,6 +196,7 @@ impl Decoder {
         if let Some(lora) = &mut self.lora {
             lora.forget_merged();
         }
+        self.quantized.forget();
         self.gradients = Memory::default();
         self.activations.ready = None;
     }
@@ -199,18 +206,6 @@ impl Decoder {
     #[must_use]
     pub fn gradients(&self) -> &[f32] {
         &self.gradients
-    }
-
-    /// Packs the weights for passes over few rows, if they are not. The same bits, for their memory once
-    /// more.
-    ///
-    /// # Errors
-    /// The errors of [`Decoder::merged_lora`].
-    pub(crate) fn pack(&self) -> Result<()> {
-        let adapts = |start| self.lora.as_ref().is_some_and(|lora| lora.adapts(&self.layout, start));
-        self.weights.pack(&self.layout, |start| !adapts(start))?;
-        self.merged_lora()?;
-        Ok(())
     }
 
     /// Returns the adapter merged into the present weights, if there is one.
@@ -229,6 +224,7 @@ impl Decoder {
     /// Returns the trained weights and their gradients, for a step of an optimizer.
     pub(crate) fn trainable_and_gradients(&mut self) -> (WeightsMut<'_>, &[f32]) {
         self.version += 1;
+        self.quantized.forget();
         let trained = match &mut self.lora {
             Some(lora) => WeightsMut::F32(lora.weights_mut()),
             None => self.weights.view_mut(),

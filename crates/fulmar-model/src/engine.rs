@@ -136,21 +136,22 @@ impl Engine {
     }
 
     /// Runs up to `count` steps, each one token for every running sequence, and returns the number of
-    /// unfinished requests. Packs the decoder's weights if they changed, which takes their memory once more.
+    /// unfinished requests. Packs the decoder's weights if they changed, which takes their memory once more, or
+    /// rounds them to the 8 bits of [`EngineWeights::Q8`](crate::EngineWeights::Q8).
     ///
     /// # Errors
     /// `ShapeMismatch` if the shape of `decoder` differs from the engine's; `Incompatible` if it has no
     /// output head; `Unavailable` for a missing device; `OutOfMemory` if there is no memory for an adapter
-    /// merged into the weights. Non-finite logits end only their own request.
+    /// merged into the weights, or for weights of 8 bits. Non-finite logits end only their own request.
     pub fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<usize> {
         if *decoder.config() != self.config {
             let detail = "decoder must have the shape of the decoder that the engine was made for";
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
         decoder.head().check()?;
-        decoder.pack()?;
+        let packed = decoder.packed(self.options.weights)?;
         let parts = &mut self.parts;
-        together(|| for_each_part(parts, |part| part.steps(decoder, count)))
+        together(|| for_each_part(parts, |part| part.steps(packed, count)))
             .into_iter()
             .collect::<Result<()>>()?;
         Ok(self.num_unfinished())

@@ -18,6 +18,19 @@ pub enum WeightChange {
     Keep,
 }
 
+/// The weights that an engine computes with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum EngineWeights {
+    /// The decoder's own: each token's log-prob is that of the trainer's forward pass, bit for bit.
+    #[default]
+    Same,
+    /// The decoder's, rounded to 8 bits in blocks of 32 with a scale, as are the inputs of each product. Tokens are
+    /// drawn several times as fast, from a policy whose log-probs differ a little from the decoder's: a loss must
+    /// correct for it.
+    Q8,
+}
+
 /// The sizes of an engine.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -35,6 +48,8 @@ pub struct EngineOptions {
     pub max_num_waiting: usize,
     /// The treatment of the cache when the weights change.
     pub on_weight_change: WeightChange,
+    /// The weights to compute with.
+    pub weights: EngineWeights,
 }
 
 impl Default for EngineOptions {
@@ -46,6 +61,7 @@ impl Default for EngineOptions {
             max_num_batched_tokens: 2048,
             max_num_waiting: ENGINE_REQUESTS_MAX,
             on_weight_change: WeightChange::Recompute,
+            weights: EngineWeights::Same,
         }
     }
 }

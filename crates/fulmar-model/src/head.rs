@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, LogProb, Memory};
+use fulmar_compute::{Compute, Floats, LogProb, MatRef, Memory};
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_objective::{HeadGradientsMut, LinearHead};
 
@@ -263,6 +263,12 @@ impl Head<'_> {
 
     fn norm_weight(&self) -> Cow<'_, [f32]> {
         self.weights.slice(self.layout.final_norm.clone()).to_f32()
+    }
+
+    /// Returns the transposed weight at `range`, which is not packed.
+    pub(crate) fn projection(&self, range: &Range<usize>) -> MatRef<'_> {
+        let outputs = range.len() / self.config.hidden_size;
+        MatRef::of(self.weights.slice(range.clone()), outputs, self.config.hidden_size).transposed()
     }
 
     /// Returns the vocabulary head. A reward model has none, and its passes over log-probs are refused

@@ -118,7 +118,7 @@ impl Layer<'_> {
     }
 
     /// Returns the transposed weight of a projection, merged with its adapter if it has one.
-    fn projection(&self, linear: &Linear) -> MatRef<'_> {
+    pub(crate) fn projection(&self, linear: &Linear) -> MatRef<'_> {
         let start = &linear.weight.start;
         let merged = self.lora.and_then(|lora| lora.merged(linear));
         let packed = merged.or_else(|| self.panels.and_then(|panels| panels.get(start)));

@@ -18,7 +18,7 @@ use fulmar_core::{ErrorKind, Result, Rng};
 use fulmar_objective::{DrawContext, draw_on, draw_rng};
 
 use crate::config::DecoderConfig;
-use crate::decoder::Decoder;
+use crate::decoder::PackedDecoder;
 use crate::engine_options::{EngineOptions, WeightChange};
 use crate::head::HeadActivations;
 use crate::layer::{LayerActivations, Workspace};
@@ -181,12 +181,12 @@ impl Scheduler {
     /// # Errors
     /// The errors of draws, except for non-finite logits and options that allow no token. After an error
     /// every sequence waits, with its drawn tokens.
-    pub(crate) fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<()> {
+    pub(crate) fn steps(&mut self, packed: PackedDecoder<'_>, count: usize) -> Result<()> {
         for _ in 0..count {
             if self.num_unfinished() == 0 {
                 break;
             }
-            if let Err(error) = self.step(decoder) {
+            if let Err(error) = self.step(packed) {
                 while self.preempt_youngest() {}
                 return Err(error);
             }
@@ -194,17 +194,18 @@ impl Scheduler {
         Ok(())
     }
 
-    fn step(&mut self, decoder: &Decoder) -> Result<()> {
+    fn step(&mut self, packed: PackedDecoder<'_>) -> Result<()> {
+        let decoder = packed.decoder;
         self.see_weights(decoder.version());
         self.pool.move_to(decoder.compute());
         let rows = self.schedule();
-        self.run_layers(decoder, &rows)?;
+        self.run_layers(packed, &rows);
         decoder.compute().check()?;
         for &(index, count) in &rows.counts {
             self.running[index].computed += count;
         }
         let drawers = self.drawers(&rows);
-        let ended = self.draw(decoder, &drawers)?;
+        let ended = self.draw(packed, &drawers)?;
         for (index, reason) in ended.into_iter().rev() {
             self.finish(index, reason);
         }
@@ -340,7 +341,8 @@ impl Scheduler {
     }
 
     /// Draws a token for each drawer and returns the sequences that finished, in order.
-    fn draw(&mut self, decoder: &Decoder, drawers: &[Drawer]) -> Result<Vec<(usize, FinishReason)>> {
+    fn draw(&mut self, packed: PackedDecoder<'_>, drawers: &[Drawer]) -> Result<Vec<(usize, FinishReason)>> {
+        let decoder = packed.decoder;
         let hidden = decoder.config().hidden_size;
         let mut last_rows = Vec::with_capacity(drawers.len() * hidden);
         let groups: Vec<&[Drawer]> = drawers.chunk_by(|a, b| a.row == b.row).collect();
@@ -349,7 +351,7 @@ impl Scheduler {
         }
         let (running, version, compute) = (&mut self.running, self.version, decoder.compute());
         let (mut drawn, mut ended) = (Vec::with_capacity(drawers.len()), Vec::new());
-        decoder.head().for_logits(&last_rows, &mut self.head, |group, logits| {
+        packed.head().for_logits(&last_rows, &mut self.head, |group, logits| {
             for drawer in groups[group] {
                 let Sequence { request, params, prompt, drawn: before, rng, .. } =
                     &mut running[drawer.sequence];
@@ -391,8 +393,8 @@ impl Scheduler {
     }
 
     /// Writes the residual stream after the last layer to `x`; fills the rows' places in the cache.
-    fn run_layers(&mut self, decoder: &Decoder, rows: &Rows) -> Result<()> {
-        let lora = decoder.merged_lora()?;
+    fn run_layers(&mut self, packed: PackedDecoder<'_>, rows: &Rows) {
+        let decoder = packed.decoder;
         let config = decoder.config();
         let hidden = config.hidden_size;
         self.rope.extend_to(rows.positions.iter().max().map_or(0, |last| *last as usize + 1));
@@ -404,7 +406,7 @@ impl Scheduler {
         workspace.resize(config, rows.ids.len(), compute);
         for index in 0..config.num_hidden_layers {
             compute.copy(x, &mut activations.x);
-            let layer = decoder.layer(index, lora);
+            let layer = packed.layer(index);
             layer.project_heads(activations, workspace, (&self.rope, &rows.positions));
             self.pool.write(index, &rows.cache_rows, [&activations.k, &activations.v]);
             let (keys, values) = self.pool.layer(index);
@@ -412,13 +414,14 @@ impl Scheduler {
             compute.attention(config.attention(), q, keys, values, &rows.spans, out, log_sum);
             layer.finish(activations, workspace, x);
         }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decoder::Decoder;
+    use crate::engine_options::EngineWeights;
     use crate::weights::WeightsMut;
 
     #[test]
@@ -439,7 +442,7 @@ mod tests {
                 let request = Request { prompt_ids, seed: 0 };
                 scheduler.add(id as u64, &request, Arc::clone(&params));
             }
-            scheduler.steps(decoder, 3).unwrap();
+            scheduler.steps(decoder.packed(EngineWeights::Same).unwrap(), 3).unwrap();
             assert_eq!((scheduler.num_unfinished(), scheduler.num_free_pages()), (0, 100));
             scheduler.take_outputs()
         };

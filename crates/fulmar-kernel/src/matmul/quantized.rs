@@ -74,7 +74,7 @@ pub(super) unsafe fn product_by<L: Lanes>(left: MatRef<'_>, factors: &[Factor<'_
     // SAFETY: what the caller promised.
     unsafe { rows.fill::<L>(left) };
     let row_blocks = left.rows.div_ceil(ROWS);
-    let at_once = panels.div_ceil(TASKS.div_ceil(row_blocks)).clamp(L::panels(left.rows), PANELS);
+    let at_once = panels.div_ceil(TASKS.div_ceil(row_blocks)).min(PANELS);
     let groups: Vec<_> = factors
         .iter()
         .flat_map(|factor| {
@@ -162,9 +162,19 @@ fn quantize_row(from: &[f32], (cols, stride): (usize, usize), blocks: &mut [Bloc
 #[inline(always)]
 fn quantize_block(wide: &[f32; BLOCK]) -> Block {
     let (scale, inverse) = scales_of(wide.iter().fold(0, |most, value| magnitude(*value).max(most)));
-    let rounded = wide.map(|wide| round(wide, inverse));
-    let start = -OFFSET * rounded.iter().sum::<i32>();
-    Block { values: rounded.map(|value| value as i8), scale, start }
+    let mut block = Block { scale, ..Block::default() };
+    if inverse == 0.0 {
+        return block;
+    }
+    let mut rounded = [0; BLOCK];
+    for (rounded, wide) in rounded.iter_mut().zip(wide) {
+        *rounded = round(wide * inverse);
+    }
+    block.start = -OFFSET * rounded.iter().sum::<i32>();
+    for (value, rounded) in block.values.iter_mut().zip(rounded) {
+        *value = rounded as i8;
+    }
+    block
 }
 
 /// Returns the bits of the absolute value, whose order is that of the values: a NaN is above all numbers.
@@ -184,14 +194,12 @@ fn scales_of(most: u32) -> (f32, f32) {
     if most < SMALLEST { (0.0, 0.0) } else { (most / LARGEST, LARGEST / most) }
 }
 
-/// Rounds the product, which is between -128 and 128, to the nearest integer, ties to even.
+/// Rounds a number between -128 and 128 to the nearest integer, ties to even.
 #[inline(always)]
-fn round(value: f32, inverse: f32) -> i32 {
+const fn round(value: f32) -> i32 {
     /// Sums of it and small numbers have no room for a fraction.
     const INTEGERS: f32 = 12_582_912.0;
-    // A number that is not finite counts as 0: its block has no scale.
-    let scaled = if inverse == 0.0 { 0.0 } else { value * inverse };
-    (scaled + INTEGERS).to_bits() as i32 - INTEGERS.to_bits() as i32
+    (value + INTEGERS).to_bits() as i32 - INTEGERS.to_bits() as i32
 }
 
 /// Some rows of a product and a factor.
@@ -207,17 +215,14 @@ impl Task<'_> {
     /// # Safety
     /// The processor must have the instructions of `L`, and no other thread may write to these outputs.
     unsafe fn run<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>) {
-        let (tiles, most) = (rows.len().div_ceil(L::ROWS), L::panels(rows.len()));
-        let mut panel = panels.start;
-        while panel < panels.end {
-            let count = if panel + most <= panels.end { most } else { 1 };
+        let tiles = rows.len().div_ceil(L::ROWS);
+        for panel in panels {
             for tile in 0..tiles {
                 let first = rows.start + rows.len() * tile / tiles;
                 let end = rows.start + rows.len() * (tile + 1) / tiles;
                 // SAFETY: what the caller promised.
-                unsafe { self.tile::<L>(first..end, panel..panel + count) };
+                unsafe { self.tile::<L>(first..end, panel) };
             }
-            panel += count;
         }
     }
 
@@ -225,20 +230,19 @@ impl Task<'_> {
     ///
     /// # Safety
     /// As [`Task::run`].
-    unsafe fn tile<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>) {
+    unsafe fn tile<L: Lanes>(&self, rows: Range<usize>, panel: usize) {
         let Some(packed) = self.factor.right.panels else { unreachable!("quantized weights are packed") };
         let row_blocks = self.rows.row_blocks;
         let operands = Operands {
             rows: self.rows.blocks[rows.start * row_blocks..].as_ptr(),
-            panel: packed.panel(panels.start),
+            panel: packed.panel(panel),
             row_blocks,
         };
-        let mut sums = [[0.0; PANEL]; SUMS];
-        // SAFETY: what the caller promised; the operands hold all blocks of the rows and panels.
-        unsafe { L::tile(rows.len(), panels.len(), &operands, &mut sums) };
-        let outputs = rows.clone().flat_map(|row| panels.clone().map(move |panel| (row, panel)));
-        for ((row, panel), sums) in outputs.zip(&sums) {
-            let cols = panel * PANEL..packed.outputs.min((panel + 1) * PANEL);
+        let mut sums = [[0.0; PANEL]; ROWS_MAX];
+        // SAFETY: what the caller promised; the operands hold all blocks of the rows and of the panel.
+        unsafe { L::tile(rows.len(), &operands, &mut sums) };
+        let cols = panel * PANEL..packed.outputs.min((panel + 1) * PANEL);
+        for (row, sums) in rows.zip(&sums) {
             // SAFETY: the row and the columns are inside the product, and this task's own.
             let out = unsafe {
                 let place = self.factor.out.at(row, cols.start);
@@ -253,14 +257,14 @@ impl Task<'_> {
     }
 }
 
-/// Most rows times panels of a tile.
-const SUMS: usize = 6;
+/// Most rows of a tile.
+const ROWS_MAX: usize = 6;
 
 /// The operands of a tile.
 pub(super) struct Operands {
     /// The first block of the first row.
     rows: *const Block,
-    /// The first block of the first panel.
+    /// The first block of the panel.
     panel: *const u8,
     /// Blocks of a row and of a panel.
     row_blocks: usize,
@@ -268,7 +272,9 @@ pub(super) struct Operands {
 
 /// Writes a panel of weights `[input][PANEL]` as blocks.
 pub(super) fn quantize_panel(weights: &[f32], to: &mut [f32]) {
-    for (weights, to) in weights.chunks(BLOCK * PANEL).zip(to.chunks_exact_mut(BLOCK_BYTES / size_of::<f32>())) {
+    for (weights, to) in
+        weights.chunks(BLOCK * PANEL).zip(to.chunks_exact_mut(BLOCK_BYTES / size_of::<f32>()))
+    {
         let (weights, _) = weights.as_chunks::<PANEL>();
         let (values, scales) = to.split_at_mut(BLOCK * PANEL / size_of::<f32>());
         let values = bytes_of(values);
@@ -282,7 +288,9 @@ pub(super) fn quantize_panel(weights: &[f32], to: &mut [f32]) {
         for (input, weights) in weights.iter().enumerate() {
             let first = input / TOGETHER * TOGETHER * PANEL + input % TOGETHER;
             for (output, (weight, (_, inverse))) in weights.iter().zip(&of).enumerate() {
-                values[first + output * TOGETHER] = (round(*weight, *inverse) + OFFSET) as u8;
+                // The weights of a block without a scale count as 0, also those that are not finite.
+                let scaled = if *inverse == 0.0 { 0.0 } else { weight * inverse };
+                values[first + output * TOGETHER] = (round(scaled) + OFFSET) as u8;
             }
         }
     }
@@ -354,9 +362,16 @@ mod tests {
     /// Miri runs this test: an interpreter follows every pointer of a product.
     #[test]
     fn small_quantized_products_have_the_bits_of_the_definition_by_all_instructions() {
-        for (rows, inner, cols) in
-            [(1, 1, 1), (1, 70, 129), (2, 33, 65), (3, 64, 32), (5, 31, 33), (6, 97, 40), (13, 32, 7), (9, 0, 5)]
-        {
+        for (rows, inner, cols) in [
+            (1, 1, 1),
+            (1, 70, 129),
+            (2, 33, 65),
+            (3, 64, 32),
+            (5, 31, 33),
+            (6, 97, 40),
+            (13, 32, 7),
+            (9, 0, 5),
+        ] {
             let (mut a, mut b) = (random(1, rows * inner), random(2, inner * cols));
             a.iter_mut().step_by(7).for_each(|value| *value = 0.0);
             b.iter_mut().step_by(5).for_each(|value| *value *= 1e-3);

@@ -4,6 +4,7 @@ use fulmar_compute::{Compute, Memory};
 use fulmar_core::{Device, Dtype, Result};
 
 use super::{Activations, Decoder, Spare};
+use crate::panels::PanelCache;
 
 impl Decoder {
     /// Moves the decoder, its weights and its adapter to `device`. Drops gradients.
@@ -69,6 +70,7 @@ impl Decoder {
             layout: self.layout.clone(),
             compute: self.compute,
             weights: self.weights.copy_on(self.compute)?,
+            quantized: PanelCache::default(),
             lora,
             extra_files: self.extra_files.clone(),
             gradients: Memory::default(),

@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 
 use fulmar_core::limits::{BATCH_TOKENS_MAX, ENGINE_REQUESTS_MAX, TOP_LOG_PROBS_MAX};
-use fulmar_core::{ErrorKind, Result, Rng};
+use fulmar_core::{Dtype, ErrorKind, Result, Rng};
 use fulmar_model::{
-    AdamWOptions, Decoder, DecoderConfig, Engine, EngineOptions, FinishReason, Generated, Optimizer, Request,
-    SamplingParams, TokenBatch, WeightChange, generate,
+    AdamWOptions, Decoder, DecoderConfig, Engine, EngineOptions, EngineWeights, FinishReason, Generated,
+    LoraConfig, Optimizer, Request, SamplingParams, TokenBatch, WeightChange, generate,
 };
 use fulmar_objective::DrawOptions;
 
@@ -55,6 +55,17 @@ fn alone(decoder: &Decoder, asked: &Asked) -> Generated {
     generate(decoder, &[asked.request()], &asked.params).unwrap().remove(0)
 }
 
+/// Returns what an engine of 8 bits draws for one request.
+fn alone_in_8_bits(decoder: &Decoder, asked: &Asked) -> Generated {
+    let options = EngineOptions { weights: EngineWeights::Q8, ..EngineOptions::default() };
+    let mut engine = Engine::new(decoder.config(), options).unwrap();
+    let request = engine.add(&asked.request(), &asked.params).unwrap();
+    while engine.steps(decoder, 1).unwrap() > 0 {}
+    let mut found = HashMap::new();
+    collect(&mut engine, &mut found);
+    found.remove(&request).unwrap()
+}
+
 /// Runs an engine until it is done and appends its outputs to those of each request.
 fn collect(engine: &mut Engine, found: &mut HashMap<u64, Generated>) {
     let outputs = engine.take_outputs();
@@ -81,11 +92,16 @@ fn a_request_has_the_same_bits_in_any_mix_order_page_size_and_preemption() {
             .iter()
             .map(|a| a.prompt.len().div_ceil(page_size) + a.params.max_tokens.div_ceil(page_size));
         let max_num_seqs = 1 + rng.below(12).unwrap() as usize;
+        let (weights, alone): (_, fn(&Decoder, &Asked) -> Generated) = match round % 3 {
+            0 => (EngineWeights::Q8, alone_in_8_bits),
+            _ => (EngineWeights::Same, alone),
+        };
         let options = EngineOptions {
             page_size,
             num_pages: Some(longest.max().unwrap() + rng.below(12).unwrap() as usize),
             max_num_seqs,
             max_num_batched_tokens: max_num_seqs + rng.below(20).unwrap() as usize,
+            weights,
             ..EngineOptions::default()
         };
         let num_pages = options.num_pages.unwrap();
@@ -317,4 +333,56 @@ fn limits_hold_at_the_bound_and_one_past_it() {
     };
     assert_eq!(ask(TOP_LOG_PROBS_MAX / 1024), Ok(()));
     assert_eq!(ask(TOP_LOG_PROBS_MAX / 1024 + 1), Err(ErrorKind::LimitExceeded));
+}
+
+/// Returns the log-probs that an engine of 8 bits gives the tokens that it draws after two prompts, with their ids.
+fn drawn_in_8_bits(decoder: &Decoder) -> Vec<(Vec<u32>, Vec<f32>)> {
+    let params = SamplingParams { max_tokens: 24, ..SamplingParams::default() };
+    let ask = |prompt: &[u32], seed| Asked { prompt: prompt.to_vec(), seed, params: params.clone() };
+    let found = [ask(&[5, 6, 7], 1), ask(&[9], 2)].map(|asked| alone_in_8_bits(decoder, &asked));
+    found.map(|found| (found.ids, found.log_prob)).into()
+}
+
+#[test]
+fn log_probs_of_8_bits_are_near_those_of_the_decoder() {
+    let decoder = decoder();
+    let (mut sum, mut count) = (0.0, 0);
+    for ((ids, log_prob), prompt) in drawn_in_8_bits(&decoder).iter().zip([&[5_u32, 6, 7][..], &[9]]) {
+        let exact = scored(&decoder, prompt, ids);
+        assert_ne!(*log_prob, exact, "8 bits are not the decoder's");
+        sum += log_prob.iter().zip(&exact).map(|(a, b)| f64::from((a - b).abs())).sum::<f64>();
+        count += ids.len();
+    }
+    let mean = sum / count as f64;
+    assert!(mean < 0.08, "mean difference of {count} log-probs: {mean}");
+}
+
+#[test]
+fn weights_of_8_bits_are_those_of_the_present_version() {
+    let mut decoder = decoder();
+    let before = drawn_in_8_bits(&decoder);
+    train(&mut decoder);
+    let after = drawn_in_8_bits(&decoder);
+    assert_ne!(after, before);
+    assert_eq!(after, drawn_in_8_bits(&decoder.snapshot().unwrap()), "a copy rounds them anew");
+}
+
+#[test]
+fn an_adapter_is_rounded_to_8_bits_together_with_its_weights() {
+    let mut decoder = decoder();
+    let plain = drawn_in_8_bits(&decoder);
+    decoder.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 0).unwrap();
+    assert_eq!(drawn_in_8_bits(&decoder), plain, "a new adapter adds nothing");
+    train(&mut decoder);
+    let adapted = drawn_in_8_bits(&decoder);
+    assert_ne!(adapted, plain);
+    decoder.merge_lora().unwrap();
+    assert_eq!(drawn_in_8_bits(&decoder), adapted);
+}
+
+#[test]
+fn halves_and_their_widened_weights_have_the_same_8_bits() {
+    let halves = decoder().with_dtype(Dtype::Bf16).unwrap();
+    let wide = halves.clone().with_dtype(Dtype::F32).unwrap();
+    assert_eq!(drawn_in_8_bits(&halves), drawn_in_8_bits(&wide));
 }

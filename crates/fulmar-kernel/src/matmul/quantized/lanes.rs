@@ -1,7 +1,7 @@
 //! Registers of integer sums, and the tiles made of them.
 
 use super::super::tile::PANEL;
-use super::{BLOCK, BLOCK_BYTES, Block, Operands, SUMS, TOGETHER, quantize_row};
+use super::{BLOCK, BLOCK_BYTES, Block, Operands, ROWS_MAX, TOGETHER, quantize_row};
 
 /// A register of integer sums, each of one output.
 pub(in super::super) trait Lanes: Copy {
@@ -12,20 +12,17 @@ pub(in super::super) trait Lanes: Copy {
     /// Most rows in a tile.
     const ROWS: usize;
 
-    /// Returns how many panels a tile of so many rows takes at once.
-    fn panels(rows: usize) -> usize;
-
     /// Runs [`quantize_row`].
     ///
     /// # Safety
     /// The processor must have the instructions, here and below.
     unsafe fn quantize(from: &[f32], shape: (usize, usize), blocks: &mut [Block]);
 
-    /// Writes the sums of `rows` rows with `panels` panels as `[row][panel]`.
+    /// Writes the outputs of `rows` rows.
     ///
     /// # Safety
     /// All operands must be in memory.
-    unsafe fn tile(rows: usize, panels: usize, operands: &Operands, sums: &mut [[f32; PANEL]; SUMS]);
+    unsafe fn tile(rows: usize, operands: &Operands, sums: &mut [[f32; PANEL]; ROWS_MAX]);
 
     /// Returns what the sums of a block begin with.
     ///
@@ -53,48 +50,43 @@ pub(in super::super) trait Lanes: Copy {
 /// Distance in bytes at which weights are prefetched.
 const AHEAD: usize = 2048;
 
-/// Computes `R` rows with the `C` registers of each of `P` panels.
+/// Computes `R` rows with the `C` registers of a panel.
 ///
 /// # Safety
 /// As [`Lanes::tile`].
 #[inline(always)]
-unsafe fn tile<L: Lanes, const R: usize, const C: usize, const P: usize>(
-    of: &Operands,
-    sums: &mut [[f32; PANEL]; SUMS],
-) {
-    const { assert!(R * P <= SUMS && C * L::OUTPUTS == PANEL, "a tile has whole panels") };
-    // SAFETY: what the caller promised: all blocks of the rows and panels are in memory.
+unsafe fn tile<L: Lanes, const R: usize, const C: usize>(of: &Operands, sums: &mut [[f32; PANEL]; ROWS_MAX]) {
+    const { assert!(R <= ROWS_MAX && C * L::OUTPUTS == PANEL, "a tile has whole panels") };
+    // SAFETY: what the caller promised: all blocks of the rows and of the panel are in memory.
     unsafe {
-        let mut totals = [[[L::zeros(); C]; P]; R];
+        let mut totals = [[L::zeros(); C]; R];
         for block in 0..of.row_blocks {
-            for p in 0..P {
-                let weights = of.panel.add((p * of.row_blocks + block) * BLOCK_BYTES);
-                let rows: [&Block; R] = std::array::from_fn(|r| &*of.rows.add(r * of.row_blocks + block));
-                let mut products = rows.map(|row| [L::begin(row.start); C]);
-                for group in 0..BLOCK / TOGETHER {
-                    ask(weights.wrapping_add(AHEAD + group * PANEL * TOGETHER));
-                    for (row, products) in rows.iter().zip(&mut products) {
-                        let inputs = row.values.as_ptr().add(group * TOGETHER).cast::<i32>().read_unaligned();
-                        for (c, products) in products.iter_mut().enumerate() {
-                            let at = (group * PANEL + c * L::OUTPUTS) * TOGETHER;
-                            *products = products.add_products(weights.add(at), inputs);
-                        }
-                    }
-                }
-                let scales = weights.add(BLOCK * PANEL).cast::<f32>();
-                for (r, products) in products.iter().enumerate() {
-                    for (c, products) in products.iter().enumerate() {
-                        let total = &mut totals[r][p][c];
-                        *total = products.add_scaled(scales.add(c * L::OUTPUTS), rows[r].scale, *total);
+            let weights = of.panel.add(block * BLOCK_BYTES);
+            let row = |r: usize| &*of.rows.add(r * of.row_blocks + block);
+            let mut products = [[L::begin(0); C]; R];
+            for (r, products) in products.iter_mut().enumerate() {
+                *products = [L::begin(row(r).start); C];
+            }
+            for group in 0..BLOCK / TOGETHER {
+                ask(weights.wrapping_add(AHEAD + group * PANEL * TOGETHER));
+                for (r, products) in products.iter_mut().enumerate() {
+                    let inputs = row(r).values.as_ptr().add(group * TOGETHER).cast::<i32>().read_unaligned();
+                    for (c, products) in products.iter_mut().enumerate() {
+                        let at = (group * PANEL + c * L::OUTPUTS) * TOGETHER;
+                        *products = products.add_products(weights.add(at), inputs);
                     }
                 }
             }
-        }
-        for (r, totals) in totals.iter().enumerate() {
-            for (p, totals) in totals.iter().enumerate() {
-                for (c, total) in totals.iter().enumerate() {
-                    L::store(*total, sums[r * P + p][c * L::OUTPUTS..].as_mut_ptr());
+            let scales = weights.add(BLOCK * PANEL).cast::<f32>();
+            for (r, (totals, products)) in totals.iter_mut().zip(products).enumerate() {
+                for (c, (total, products)) in totals.iter_mut().zip(products).enumerate() {
+                    *total = products.add_scaled(scales.add(c * L::OUTPUTS), row(r).scale, *total);
                 }
+            }
+        }
+        for (totals, sums) in totals.iter().zip(sums) {
+            for (total, sums) in totals.iter().zip(sums.chunks_exact_mut(L::OUTPUTS)) {
+                L::store(*total, sums.as_mut_ptr());
             }
         }
     }
@@ -116,20 +108,20 @@ fn ask(at: *const u8) {
     let _ = at;
 }
 
-/// Implements [`Lanes::tile`] by a list of `rows, panels` for registers of a panel, and [`Lanes::quantize`].
+/// Implements [`Lanes::tile`] by a number of registers a panel and a list of rows, and [`Lanes::quantize`].
 macro_rules! tiles {
-    ($feature:meta; $registers:literal; $($rows:literal $panels:literal),*) => {
-        unsafe fn tile(rows: usize, panels: usize, operands: &Operands, sums: &mut [[f32; PANEL]; SUMS]) {
+    ($feature:meta; $registers:literal; $($rows:literal),*) => {
+        unsafe fn tile(rows: usize, operands: &Operands, sums: &mut [[f32; PANEL]; ROWS_MAX]) {
             #[$feature]
-            unsafe fn run<const R: usize, const P: usize>(of: &Operands, sums: &mut [[f32; PANEL]; SUMS]) {
+            unsafe fn run<const R: usize>(of: &Operands, sums: &mut [[f32; PANEL]; ROWS_MAX]) {
                 // SAFETY: what the caller promised.
-                unsafe { tile::<Of, R, $registers, P>(of, sums) }
+                unsafe { tile::<Of, R, $registers>(of, sums) }
             }
             // SAFETY: what the caller promised.
             unsafe {
-                match (rows, panels) {
-                    $(($rows, $panels) => run::<$rows, $panels>(operands, sums),)*
-                    _ => unreachable!("no tile has {rows} rows and {panels} panels"),
+                match rows {
+                    $($rows => run::<$rows>(operands, sums),)*
+                    _ => unreachable!("no tile has {rows} rows"),
                 }
             }
         }
@@ -160,17 +152,7 @@ pub(in super::super) mod vnni {
         const OUTPUTS: usize = 16;
         const ROWS: usize = 6;
 
-        fn panels(rows: usize) -> usize {
-            match rows {
-                1 => 4,
-                2 => 2,
-                _ => 1,
-            }
-        }
-
-        tiles! {
-            target_feature(enable = "avx512f,avx512bw,avx512vnni"); 2; 1 1, 1 4, 2 1, 2 2, 3 1, 4 1, 5 1, 6 1
-        }
+        tiles! { target_feature(enable = "avx512f,avx512bw,avx512vnni"); 2; 1, 2, 3, 4, 5, 6 }
 
         #[inline(always)]
         unsafe fn begin(start: i32) -> Self {
@@ -221,11 +203,7 @@ pub(in super::super) mod avx2 {
         const OUTPUTS: usize = 8;
         const ROWS: usize = 2;
 
-        fn panels(_: usize) -> usize {
-            1
-        }
-
-        tiles! { target_feature(enable = "avx2"); 4; 1 1, 2 1 }
+        tiles! { target_feature(enable = "avx2"); 4; 1, 2 }
 
         #[inline(always)]
         unsafe fn begin(_: i32) -> Self {
@@ -276,11 +254,7 @@ pub(in super::super) mod portable {
         const OUTPUTS: usize = 4;
         const ROWS: usize = 1;
 
-        fn panels(_: usize) -> usize {
-            1
-        }
-
-        tiles! { inline; 8; 1 1 }
+        tiles! { inline; 8; 1 }
 
         #[inline(always)]
         unsafe fn begin(start: i32) -> Self {

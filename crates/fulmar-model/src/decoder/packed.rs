@@ -1,0 +1,70 @@
+//! A decoder whose weights are packed for passes over few rows.
+
+use fulmar_compute::MatRef;
+use fulmar_core::{Error, ErrorKind, Result};
+
+use super::Decoder;
+use crate::engine_options::EngineWeights;
+use crate::head::Head;
+use crate::layer::Layer;
+use crate::lora::MergedLora;
+use crate::panels::PanelsByStart;
+
+/// A decoder with the packed weights that an engine computes with.
+#[derive(Clone, Copy)]
+pub(crate) struct PackedDecoder<'a> {
+    pub decoder: &'a Decoder,
+    panels: Option<&'a PanelsByStart>,
+    lora: Option<MergedLora<'a>>,
+}
+
+impl Decoder {
+    /// Packs the weights, if they are not. [`EngineWeights::Same`] gives the bits of weights that are not packed, for
+    /// their memory once more.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if there is no memory for an adapter merged into the weights, or for weights of 8 bits.
+    pub(crate) fn packed(&self, weights: EngineWeights) -> Result<PackedDecoder<'_>> {
+        let lora = self.merged_lora()?;
+        if weights == EngineWeights::Q8 {
+            let panels = self.quantized.packed_by(|packed| self.quantize(lora, packed))?;
+            return Ok(PackedDecoder { decoder: self, panels: Some(panels), lora: None });
+        }
+        let adapts = |start| self.lora.as_ref().is_some_and(|lora| lora.adapts(&self.layout, start));
+        self.weights.pack(&self.layout, |start| !adapts(start))?;
+        Ok(PackedDecoder { decoder: self, panels: self.weights.panels(), lora })
+    }
+
+    /// Rounds the weights of all products, merged with the adapter, to 8 bits.
+    fn quantize(&self, lora: Option<MergedLora<'_>>, packed: &mut PanelsByStart) -> Result<()> {
+        let mut quantize = |start, weight: MatRef<'_>| packed.entry(start).or_default().quantize(weight);
+        for index in 0..self.layout.layers.len() {
+            let layer = self.layer(index, lora);
+            for linear in layer.ranges.linears() {
+                quantize(linear.weight.start, layer.projection(linear))
+                    .map_err(|_| too_large(&linear.module_name(index)))?;
+            }
+        }
+        if let Some(head) = &self.layout.head {
+            quantize(head.start, self.head().projection(head)).map_err(|_| too_large("the head"))?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> PackedDecoder<'a> {
+    pub(crate) fn layer(&self, index: usize) -> Layer<'a> {
+        Layer { panels: self.panels, ..self.decoder.layer(index, self.lora) }
+    }
+
+    pub(crate) fn head(&self) -> Head<'a> {
+        Head { panels: self.panels, ..self.decoder.head() }
+    }
+}
+
+fn too_large(name: &str) -> Error {
+    Error::new(
+        ErrorKind::OutOfMemory,
+        format!("out of memory: it cannot hold the weights of {name} in 8 bits"),
+    )
+}
