@@ -74,6 +74,17 @@ fn probabilities_have_the_same_bits_on_every_target() {
 }
 
 #[test]
+fn products_with_8_bits_have_the_same_bits_on_every_target() {
+    let (rows, inputs, outputs) = (7, 201, 70);
+    let weight = random(61, outputs * inputs);
+    let mut panels = Panels::default();
+    panels.quantize(MatRef::new(&weight, outputs, inputs).transposed()).unwrap();
+    let (x, mut out) = (random(62, rows * inputs), random(63, rows * outputs));
+    matmul(&mut out, MatRef::new(&x, rows, inputs), panels.transposed(), true);
+    assert_eq!(Checksum::of(out), Checksum(0xc814_8669_4f36_6fc5));
+}
+
+#[test]
 fn norms_activations_and_rotations_have_the_same_bits_on_every_target() {
     let (x, weight, d_out) = (random(21, ROWS * COLS), random(22, COLS), random(23, ROWS * COLS));
     let (mut normed, mut inv_rms) = (vec![0.0; x.len()], vec![0.0; ROWS]);

@@ -78,6 +78,17 @@ impl Correction {
         Ok(())
     }
 
+    /// Returns whether truncation changes a factor, given the log-ratios of a sequence and the position of its token.
+    pub(crate) fn truncates(&self, log_ratio_t: &[f64], index: usize) -> bool {
+        let log_ratio = match self.level {
+            CorrectionLevel::Token => log_ratio_t[index],
+            CorrectionLevel::Sequence => log_ratio_t.iter().sum(),
+            CorrectionLevel::Geometric => return false,
+        };
+        let ratio = libm::exp(log_ratio);
+        self.rule == CorrectionRule::Truncate && !(self.min..=self.max).contains(&ratio)
+    }
+
     /// Returns the factor of each token of a sequence from their log-ratios; `None` if the token is rejected.
     pub(crate) fn factors(&self, log_ratio_t: &[f64]) -> Vec<Option<f64>> {
         let sum: f64 = log_ratio_t.iter().sum();

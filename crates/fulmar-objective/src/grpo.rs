@@ -114,6 +114,8 @@ struct Scored {
     lacks_sampler: bool,
     /// Factor of its policy term from corrections, 0 if rejected.
     factor: f64,
+    /// `true` if a correction truncated its ratio.
+    is_truncated: bool,
 }
 
 /// Trained tokens that were dropped, by reason.
@@ -207,7 +209,8 @@ impl GrpoLoss {
     /// `klToInference`, `entropy`, `ratioMean`, `ratioMax`, `ess` (effective sample size, 1 on-policy), `numTokens`,
     /// `numSequences`, `numNonFinite`, `numExtremeRatio` (dropped or clamped), `numKlMasked`, `numHighEntropy` (with
     /// `top_entropy_quantile`); with a sampler `samplerRatioMean` and `samplerRatioMax` (which count a ratio as at most e^80),
-    /// `samplerLogRatioAbs`, `correctionMean`, `numSamplerUnknown`. Means are over the `numTokens` kept tokens; if every trained
+    /// `samplerLogRatioAbs`, `samplerKl` (k3, from the sampler to the old policy), `correctionMean`, `correctionMax`,
+    /// `correctionFraction` (tokens whose ratio was truncated), `numSamplerUnknown`. Means are over the `numTokens` kept tokens; if every trained
     /// token was dropped, the loss, the gradient and the means are 0.
     ///
     /// A NaN in `sampler_log_prob` marks an unknown log-probability: its ratio is 1, as in TRL, and the token
@@ -334,6 +337,7 @@ impl GrpoLoss {
                 drift: if lacks_sampler { 0.0 } else { sampler.unwrap_or(old) - log_prob },
                 lacks_sampler,
                 factor: 1.0,
+                is_truncated: false,
             });
         }
         Ok((scored, dropped))
@@ -357,8 +361,10 @@ impl GrpoLoss {
         for sequence in sequences(tokens) {
             let sampler_t: Vec<_> = sequence.iter().map(|t| t.sampler_log_ratio).collect();
             for correction in &self.options.corrections {
-                for (t, factor) in sequence.iter_mut().zip(correction.factors(&sampler_t)) {
+                let factors = correction.factors(&sampler_t).into_iter().enumerate();
+                for (t, (index, factor)) in sequence.iter_mut().zip(factors) {
                     t.factor *= factor.unwrap_or(0.0);
+                    t.is_truncated |= correction.truncates(&sampler_t, index);
                 }
             }
             if let Some(threshold) = self.options.off_policy_threshold {

@@ -49,6 +49,15 @@ export interface EngineOptions {
    */
   readonly onWeightChange?: 'recompute' | 'keep'
   /**
+   * Weights that the engine computes with. `same`: the decoder's, so that each log-prob is that of the trainer's forward pass, bit
+   * for bit. `q8`: the decoder's rounded to 8 bits, in blocks of 32 with a scale, as are the inputs of each product: a
+   * third of the memory to read, so tokens are drawn faster, but by a policy whose log-probs differ a little from the
+   * decoder's. A loss must correct for that: see `correctSampler` of `grpo`. The draws of a request still do not depend
+   * on what else runs. Rounding costs a pass over the weights after each change of them.
+   * @default 'same'
+   */
+  readonly weights?: 'same' | 'q8'
+  /**
    * Makes the stream that turns a sequence's ids into text, for `stopStrings`: `() => new DecodeStream(tokenizer)`.
    * @default none: stop strings are refused
    */

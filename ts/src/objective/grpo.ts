@@ -219,8 +219,9 @@ const COLUMNS = {
  * `clipFraction` (ratio outside the range), `clipFractionLow` and `clipFractionHigh` (and so without
  * gradient), `dualClipFraction`, `kl`, `klApprox`, `klToRef`, `klToInference`, `entropy`, `ratioMean`,
  * `ratioMax`, `ess` (effective sample size, 1 on-policy), `samplerRatioMean`, `samplerRatioMax` (which clamp
- * a ratio to e^80), `samplerLogRatioAbs`, `correctionMean`, `numSamplerUnknown`, `numRejected`, `numTokens`,
- * `numSequences`, `numNonFinite`, `numExtremeRatio`, `numKlMasked`, `numHighEntropy`.
+ * a ratio to e^80), `samplerLogRatioAbs`, `samplerKl` (k3, from the sampler to the old policy), `correctionMean`,
+ * `correctionMax`, `correctionFraction` (tokens whose ratio was truncated), `numSamplerUnknown`, `numRejected`,
+ * `numTokens`, `numSequences`, `numNonFinite`, `numExtremeRatio`, `numKlMasked`, `numHighEntropy`.
  *
  * @example
  * ```ts

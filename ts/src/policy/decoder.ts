@@ -1,6 +1,6 @@
 /** Policy over a decoder in this process. */
 
-import { checkGiven, checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, checkTypedArray, FulmarError, field } from '../core/index.js'
 import { type Decoder, Engine, type EngineOptions } from '../model/index.js'
 import {
   type Completion,
@@ -16,7 +16,7 @@ import { type DistributionPolicy, type DistributionRequest, TokenDistribution } 
 import type { WeightReceiver } from './weight-receiver.js'
 
 /** Options of {@link DecoderPolicy}. */
-export interface DecoderPolicyOptions extends Pick<EngineOptions, 'decodeStream'> {
+export interface DecoderPolicyOptions extends Pick<EngineOptions, 'decodeStream' | 'weights'> {
   /**
    * Name of the policy among the receivers of a `WeightSync`.
    * @default 'decoder'
@@ -28,6 +28,9 @@ export interface DecoderPolicyOptions extends Pick<EngineOptions, 'decodeStream'
    */
   readonly onReplaced?: (decoder: Decoder) => void
 }
+
+/** @internal The weights that a policy may sample with. */
+export const WEIGHTS = field.oneOf(['same', 'q8'], 'same')
 
 /** A decoder, and its engine while requests are in flight. */
 interface Sampler {
@@ -66,7 +69,8 @@ export class DecoderPolicy implements DistributionPolicy, WeightReceiver<Decoder
 
   /** @throws {FulmarError} `UNKNOWN_NAME` for an unknown key. */
   constructor(decoder: Decoder, options: DecoderPolicyOptions = {}) {
-    checkKnownKeys('options', options, ['decodeStream', 'name', 'onReplaced'])
+    checkKnownKeys('options', options, ['decodeStream', 'name', 'onReplaced', 'weights'])
+    WEIGHTS.read('options.weights', options.weights)
     const { name = 'decoder', onReplaced = () => {} } = options
     this.name = name
     this.#options = options
@@ -88,9 +92,10 @@ export class DecoderPolicy implements DistributionPolicy, WeightReceiver<Decoder
     return served
   }
 
-  /** Stop strings need a `decodeStream`. */
+  /** Stop strings need a `decodeStream`; log-probs are exact with the decoder's own weights. */
   get capabilities(): PolicyCapabilities {
-    return { stopStrings: this.#options.decodeStream !== undefined }
+    const { decodeStream, weights } = this.#options
+    return { stopStrings: decodeStream !== undefined, exactLogProbs: weights !== 'q8' }
   }
 
   /** Version of the decoder's weights. */
@@ -107,7 +112,7 @@ export class DecoderPolicy implements DistributionPolicy, WeightReceiver<Decoder
     checkGenerateRequest(request)
     const { requestId, promptIds, seed, sessionId: _, ...options } = request
     return await this.#samplers.use(async (sampler) => {
-      sampler.engine ??= new Engine(sampler.decoder, pickStream(this.#options))
+      sampler.engine ??= new Engine(sampler.decoder, only(this.#options))
       sampler.numInFlight += 1
       try {
         const drawn = await sampler.engine.generate({ ids: promptIds.slice(), seed }, options)
@@ -211,8 +216,8 @@ function samplerOf(decoder: Decoder): Sampler {
   return { decoder, engine: undefined, numInFlight: 0 }
 }
 
-function pickStream({ decodeStream }: DecoderPolicyOptions): EngineOptions {
-  return decodeStream === undefined ? {} : { decodeStream }
+function only({ decodeStream, weights }: DecoderPolicyOptions): EngineOptions {
+  return { ...(decodeStream && { decodeStream }), ...(weights && { weights }) }
 }
 
 /** Frees the KV cache. */

@@ -8,9 +8,9 @@ import { decodeStreamsOf, servePolicy, type WorkerModel } from './serve-policy.j
 
 /**
  * Source of a thread's model: a Hugging Face folder, or a shape with a safetensors file and an adapter if there is
- * one. The tokenizer, as JSON, comes with the first one.
+ * one. The tokenizer, as JSON, and the weights to sample with come with the first one.
  */
-export type DecoderSource = { readonly tokenizer?: string } & (
+export type DecoderSource = { readonly tokenizer?: string; readonly sampler?: 'same' | 'q8' } & (
   | { readonly folder: string; readonly version: number }
   | {
       readonly config: DecoderConfig
@@ -36,7 +36,9 @@ if (!isMainThread && parentPort !== null && workerData?.kind === 'fulmar-decoder
   let options: DecoderPolicyOptions = {}
   servePolicy(parentPort, (given) => {
     const source = given as DecoderSource
-    if (source.tokenizer !== undefined) options = { decodeStream: decodeStreamsOf(source.tokenizer) }
+    if (source.sampler !== undefined) options = { weights: source.sampler }
+    if (source.tokenizer !== undefined)
+      options = { ...options, decodeStream: decodeStreamsOf(source.tokenizer) }
     return openDecoder(source, options)
   })
 } else if (isMainThread) {

@@ -124,6 +124,12 @@ export interface PolicyCapabilities {
    */
   readonly sampledLogProbs?: boolean
   /**
+   * True if {@link Completion.logProbs} are those of the policy's own decoder, bit for bit; false if it samples with
+   * rounded weights.
+   * @default true
+   */
+  readonly exactLogProbs?: boolean
+  /**
    * True if stop strings are supported; else a request with one throws `UNAVAILABLE`.
    * @default true
    */

@@ -41,7 +41,7 @@ export interface WeightMessage {
 }
 
 /** Options of {@link ThreadPolicy}. */
-interface ThreadPolicyOptions {
+export interface ThreadPolicyOptions {
   readonly name: string
   readonly version: number
   readonly capabilities: PolicyCapabilities

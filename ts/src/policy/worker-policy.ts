@@ -3,11 +3,13 @@
 import { checkGiven, checkKnownKeys } from '../core/index.js'
 import type { Decoder } from '../model/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
+import { WEIGHTS } from './decoder.js'
 import type { DecoderSource } from './policy-worker.js'
 import {
   checkVersion,
   startThread,
   ThreadPolicy,
+  type ThreadPolicyOptions,
   type WeightMessage,
   type WorkerThread,
 } from './thread-policy.js'
@@ -26,6 +28,8 @@ export interface WorkerPolicyOptions {
   readonly version?: number
   /** Decodes ids in the thread, which gets a copy. @default none: stop strings are rejected */
   readonly tokenizer?: NativeTokenizer
+  /** As `weights` of `EngineOptions`. @default 'same' */
+  readonly weights?: 'same' | 'q8'
   /**
    * Thread that runs this package's `policy-worker.js` with `workerData: { kind: 'fulmar-decoder' }`.
    * @default a new one
@@ -54,8 +58,8 @@ export interface WorkerPolicyOptions {
  * ```
  */
 export class WorkerPolicy extends ThreadPolicy<Decoder | string> {
-  private constructor(thread: WorkerThread, name: string, version: number, stopStrings: boolean) {
-    super(thread, { name, version, capabilities: { stopStrings } })
+  private constructor(thread: WorkerThread, options: ThreadPolicyOptions) {
+    super(thread, options)
   }
 
   /**
@@ -65,16 +69,19 @@ export class WorkerPolicy extends ThreadPolicy<Decoder | string> {
    * no threads.
    */
   static async launch(model: Decoder | string, options: WorkerPolicyOptions = {}): Promise<WorkerPolicy> {
-    checkKnownKeys('options', options, ['name', 'version', 'tokenizer', 'thread'])
+    checkKnownKeys('options', options, ['name', 'version', 'tokenizer', 'weights', 'thread'])
     checkGiven('model', model)
     const { name = 'worker', tokenizer } = options
+    const weights = WEIGHTS.read('options.weights', options.weights)
     const { version = typeof model === 'string' ? 0 : model.version } = options
     checkVersion(version)
     const thread = options.thread ?? (await startThread('policy-worker', 'fulmar-decoder'))
-    const policy = new WorkerPolicy(thread, name, version, tokenizer !== undefined)
+    const capabilities = { stopStrings: tokenizer !== undefined, exactLogProbs: weights === 'same' }
+    const policy = new WorkerPolicy(thread, { name, version, capabilities })
     try {
       const { source, transfer } = await policy.toMessage(model, version)
-      const first: DecoderSource = { ...source, ...(tokenizer && { tokenizer: JSON.stringify(tokenizer) }) }
+      const text = tokenizer && { tokenizer: JSON.stringify(tokenizer) }
+      const first: DecoderSource = { ...source, ...text, sampler: weights }
       await policy.stageMessage({ source: first, transfer }, version)
       await policy.commit(version)
       return policy

@@ -126,6 +126,11 @@ export interface GrpoConfig {
    * loss.
    */
   readonly reference: boolean
+  /**
+   * Weights that rollouts are sampled with: `same`, the policy's own, or `q8`, those rounded to 8 bits, which is faster; the loss
+   * of `grpo` then corrects for the difference.
+   */
+  readonly rolloutWeights: 'same' | 'q8'
   /** Sampling temperature of the rollouts. */
   readonly temperature: number
   /** Number of most likely tokens to sample from; 0 means all. */
@@ -388,6 +393,7 @@ const CONFIG = field.section({
     dynamicSampling: field.boolean(false),
     tokensPerPass: field.integer({ min: 0, fallback: 0 }),
     reference: field.boolean(true),
+    rolloutWeights: field.oneOf(['same', 'q8'], 'same'),
     temperature: field.number({ min: 0, fallback: 1 }),
     topK: field.integer({ min: 0, fallback: 0 }),
     topP: field.number({ above: 0, max: 1, fallback: 1 }),

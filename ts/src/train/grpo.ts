@@ -10,7 +10,7 @@
  */
 
 import { checkKnownKeys } from '../core/index.js'
-import { GRPOLoss, type LossBatch, type Objective } from '../objective/index.js'
+import { type Correction, GRPOLoss, type LossBatch, type Objective } from '../objective/index.js'
 import { COMPARISON_RATES } from './default-rates.js'
 import { isOfModel, type ModelRolloutOptions, trainModelOnRollouts } from './model-training.js'
 import {
@@ -29,12 +29,23 @@ export interface GrpoOptions<Sample> extends RolloutTrainingOptions<Sample> {
    * @default new GRPOLoss()
    */
   readonly loss?: Objective<LossBatch>
+  /**
+   * True for rollouts whose log-probs are not those of the trainer's forward pass. The loss then gets the log-probs of the
+   * weights before the update as `oldLogProb`, and those of the rollouts as `samplerLogProb`. The default loss
+   * multiplies each token by the ratio of both, at most 2 ({@link SAMPLER_CORRECTION}); a loss of your own needs such
+   * `corrections`.
+   * @default true if the policy samples with weights of 8 bits, else false
+   */
+  readonly correctSampler?: boolean
 }
+
+/** Truncated importance sampling, for rollouts of a sampler whose log-probs differ from the trainer's. */
+export const SAMPLER_CORRECTION: Correction = { level: 'token', rule: 'truncate', max: 2 }
 
 /** Options of {@link grpo} with a model. */
 export interface GrpoModelOptions<Sample>
   extends ModelRolloutOptions<Sample>,
-    Pick<GrpoOptions<Sample>, 'loss'> {}
+    Pick<GrpoOptions<Sample>, 'loss' | 'correctSampler'> {}
 
 /** One step of {@link grpo}. */
 export type GrpoStep = RolloutTrainingStep
@@ -65,15 +76,25 @@ export function grpo<Sample>(
   options: GrpoModelOptions<Sample> | GrpoOptions<Sample>,
 ): AsyncGenerator<GrpoStep, void, undefined> {
   if (isOfModel(options))
-    return trainModelOnRollouts(options, { ownKeys: ['loss'], rates: COMPARISON_RATES }, grpo)
+    return trainModelOnRollouts(
+      options,
+      { ownKeys: ['loss', 'correctSampler'], rates: COMPARISON_RATES },
+      grpo,
+    )
   const { known, required } = ROLLOUT_TRAINING_KEYS
-  checkKnownKeys('options', options, [...known, 'loss'], required)
-  const { loss = new GRPOLoss(), ...shared } = options
+  checkKnownKeys('options', options, [...known, 'loss', 'correctSampler'], required)
+  const { correctSampler = options.policy.capabilities?.exactLogProbs === false, ...others } = options
+  const { loss = new GRPOLoss(correctSampler ? { corrections: [SAMPLER_CORRECTION] } : {}), ...shared } =
+    others
   checkObjective(loss)
   return trainOnRollouts({
     ...shared,
-    lossOf: ({ logProb, entropy }, { mask, offsets, logProbs: oldLogProb, advantages: advantage }, ref) => {
-      const columns = { logProb, oldLogProb, entropy, advantage, mask, offsets }
+    lossOf: ({ logProb, entropy }, { mask, offsets, logProbs, advantages: advantage }, ref) => {
+      // A batch is trained once, so the log-probs before the update are those of its forward pass.
+      const old = correctSampler
+        ? { oldLogProb: logProb, samplerLogProb: logProbs }
+        : { oldLogProb: logProbs }
+      const columns = { logProb, ...old, entropy, advantage, mask, offsets }
       return loss.forward({ ...columns, ...(ref && { refLogProb: ref }) })
     },
   })

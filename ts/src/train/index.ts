@@ -33,7 +33,7 @@ export {
   type ExpertIterationStep,
   expertIteration,
 } from './expert-iteration.js'
-export { type GrpoModelOptions, type GrpoOptions, type GrpoStep, grpo } from './grpo.js'
+export { type GrpoModelOptions, type GrpoOptions, type GrpoStep, grpo, SAMPLER_CORRECTION } from './grpo.js'
 export { type KtoModelOptions, type KtoOptions, type KtoStep, kto, type LabelledAnswer } from './kto.js'
 export {
   type AdapterOptions,

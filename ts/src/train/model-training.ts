@@ -51,6 +51,12 @@ export interface ModelRolloutOptions<Sample>
    */
   readonly maxTokens?: number
   /**
+   * Weights that rollouts are sampled with, as `weights` of `EngineOptions`: `q8` samples faster, and `grpo` corrects for the
+   * difference.
+   * @default 'same'
+   */
+  readonly rolloutWeights?: 'same' | 'q8'
+  /**
    * Groups per step.
    * @default 8
    */
@@ -142,11 +148,12 @@ export function trainModelOnRollouts<Sample, Step>(
 ): AsyncGenerator<Step, void, undefined> {
   const forRollouter = ROLLOUTER_KEYS.filter((key) => key !== 'policy' && key !== 'renderer')
   const forTraining = ROLLOUT_TRAINING_KEYS.known.filter((key) => !PARTS.includes(key))
-  const known = [...MODEL_TRAINING_KEYS, ...forRollouter, ...forTraining, ...ownKeys]
+  const known = [...MODEL_TRAINING_KEYS, ...forRollouter, ...forTraining, 'rolloutWeights', ...ownKeys]
   checkKnownKeys('options', options, known, ['model', 'task'])
   checkModelTraining(options)
   const { model, task, maxTokens = 256, promptsPerStep = 8, steps = 100 } = options
-  const { policy, renderer } = model
+  const { renderer } = model
+  const policy = model.policyWith(options.rolloutWeights ?? 'same')
   const rollouter = new Rollouter({ ...only(options, forRollouter), policy, renderer, task, maxTokens })
   const own = only(options, [...forTraining, ...ownKeys])
   const parts = { ...own, policy, rollouter, promptsPerStep, steps }

@@ -164,9 +164,15 @@ export class Model {
     this.decoder = decoder
     this.tokenizer = tokenizer
     this.renderer = renderer
-    this.policy = new DecoderPolicy(decoder, { decodeStream: () => new DecodeStream(tokenizer) })
     this.files = files
     this.#owned = owned
+    this.policy = this.policyWith('same')
+  }
+
+  /** @internal Returns a policy that samples with the decoder's own weights or with those rounded to 8 bits. */
+  policyWith(weights: 'same' | 'q8'): DecoderPolicy {
+    const { decoder, tokenizer } = this
+    return new DecoderPolicy(decoder, { weights, decodeStream: () => new DecodeStream(tokenizer) })
   }
 
   /**

@@ -27,7 +27,7 @@ import { type TrainStepResult, trainStep, wholeResult } from './train-step.js'
 /** Options that the recipes over rollouts share. */
 export interface RolloutTrainingOptions<Sample> {
   /** Policy that the rollouter samples from. */
-  readonly policy: Pick<Policy, 'version'> & { readonly decoder?: Decoder }
+  readonly policy: Pick<Policy, 'version' | 'capabilities'> & { readonly decoder?: Decoder }
   /**
    * Decoder whose weights are trained.
    * @default the policy's

@@ -14,6 +14,7 @@ import {
   SFTLoss,
   type SFTLossOptions,
 } from '../objective/index.js'
+import type { DecoderPolicy } from '../policy/index.js'
 import { type Evaluation, Rollouter, type RolloutSample, RolloutSampleRecorder } from '../rollout/index.js'
 import {
   type Clock,
@@ -28,7 +29,7 @@ import type { ModelConfig, TrainConfig, TrainResult } from './config.js'
 import { modelOfConfig } from './config-model.js'
 import { dpo, readPairs } from './dpo.js'
 import { expertIteration } from './expert-iteration.js'
-import { grpo } from './grpo.js'
+import { grpo, SAMPLER_CORRECTION } from './grpo.js'
 import type { Model } from './model.js'
 import type { RolloutTrainingOptions, RolloutTrainingStep } from './rollout-training.js'
 import type { TrainHooks } from './run.js'
@@ -72,6 +73,9 @@ const FRESH: RunProgress = {
 /** State of one run. Owns its native objects. */
 export class TrainingRun {
   readonly rollouter: Rollouter<unknown>
+  /** Policy and rollouter of the steps: those of evaluations sample with the policy's own weights. */
+  readonly #policy: DecoderPolicy
+  readonly #sampling: Rollouter<unknown>
   readonly #config: TrainConfig
   readonly #hooks: TrainHooks
   readonly #clock: Clock
@@ -120,12 +124,17 @@ export class TrainingRun {
       maxRolloutTokens,
     } = config.grpo
     const sampling = { groupSize, maxTokens, temperature, topK, topP, stopStrings, stdNormalize }
-    this.rollouter = new Rollouter({
-      ...{ policy: model.policy, task, renderer: model.renderer, seed: config.seed, clock: this.#clock },
-      ...sampling,
-      ...(maxTurns > 0 && { maxTurns }),
-      ...(maxRolloutTokens > 0 && { maxRolloutTokens }),
-    })
+    const rollouterOf = (policy: DecoderPolicy) =>
+      new Rollouter({
+        ...{ policy, task, renderer: model.renderer, seed: config.seed, clock: this.#clock },
+        ...sampling,
+        ...(maxTurns > 0 && { maxTurns }),
+        ...(maxRolloutTokens > 0 && { maxRolloutTokens }),
+      })
+    this.rollouter = rollouterOf(model.policy)
+    const { rolloutWeights } = config.grpo
+    this.#policy = rolloutWeights === 'same' ? model.policy : model.policyWith(rolloutWeights)
+    this.#sampling = rolloutWeights === 'same' ? this.rollouter : rollouterOf(this.#policy)
   }
 
   async open(): Promise<void> {
@@ -236,9 +245,12 @@ export class TrainingRun {
   }
 
   #learn(optimizer: Optimizer): AsyncGenerator<RolloutTrainingStep, void, undefined> {
-    const { recipe, numExperts, loss } = this.#config.grpo
+    const { recipe, numExperts, loss, rolloutWeights } = this.#config.grpo
     const options = this.#rolloutOptions(optimizer)
-    if (recipe === 'grpo') return grpo({ ...options, loss: new GRPOLoss(loss as GRPOLossOptions) })
+    if (recipe === 'grpo') {
+      const correction = rolloutWeights === 'same' ? {} : { corrections: [SAMPLER_CORRECTION] }
+      return grpo({ ...options, loss: new GRPOLoss({ ...correction, ...(loss as GRPOLossOptions) }) })
+    }
     return expertIteration({ ...options, numExperts, loss: new SFTLoss(loss as SFTLossOptions) })
   }
 
@@ -253,8 +265,8 @@ export class TrainingRun {
     const { controller: state, step: firstStep } = this.#progress
     return {
       ...{
-        policy: this.#model.policy,
-        rollouter: this.rollouter,
+        policy: this.#policy,
+        rollouter: this.#sampling,
         optimizer,
         promptsPerStep,
         steps,

@@ -21,6 +21,21 @@ describe('DecoderPolicy', () => {
     })
   })
 
+  it('does so with weights of 8 bits, whose log-probs are not those of its decoder', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const { vocab_size: vocabSize, max_position_embeddings: contextLength = 0 } = TINY
+    const policy = new DecoderPolicy(decoder, { weights: 'q8' })
+    await checkPolicy(() => policy, { vocabSize, contextLength, tolerance: 0.05 })
+    expect(policy.capabilities.exactLogProbs).toBe(false)
+    expect(new DecoderPolicy(decoder).capabilities.exactLogProbs).toBe(true)
+    const other = new DecoderPolicy(decoder)
+    const [ours, exact] = [await policy.generate(request), await other.generate(request)]
+    expect(ours.logProbs).not.toEqual(exact.logProbs)
+    expect(() => new DecoderPolicy(decoder, { weights: 'q4' as 'q8' })).toThrow(
+      expect.objectContaining({ argument: 'options.weights' }),
+    )
+  })
+
   it('does what a receiver of weights must', async () => {
     const replaced: number[] = []
     const first = await versioned(0)

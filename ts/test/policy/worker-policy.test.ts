@@ -57,6 +57,20 @@ describe('WorkerPolicy', () => {
     await checkPolicy(() => policy, { vocabSize, contextLength, tolerance: 0 })
   })
 
+  it('samples with weights of 8 bits, also after other weights', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const policy = await WorkerPolicy.launch(decoder, { thread: newThread(), weights: 'q8' })
+    open.push(policy)
+    expect(policy.capabilities.exactLogProbs).toBe(false)
+    using next = Decoder.fromSeed(TINY, { seed: 3 })
+    for (const [version, weights] of [decoder, next].entries()) {
+      if (version > 0) await policy.pushWeights(weights, { version })
+      const expected = await new DecoderPolicy(weights, { weights: 'q8' }).generate(request)
+      const { ids, logProbs } = await policy.generate(request)
+      expect({ ids, logProbs }).toEqual({ ids: expected.ids, logProbs: expected.logProbs })
+    }
+  })
+
   it('looks for stop strings with the tokenizer that it was given, also after other weights', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 2 })
     using tokenizer = new CharTokenizer({ alphabet: 'abcdefghijklmnopqrstuvw' })

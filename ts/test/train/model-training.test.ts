@@ -4,9 +4,18 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { listDataset } from '../../src/data/index.js'
 import { AdamW, Decoder } from '../../src/model/index.js'
+import { GRPOLoss, type LossBatch, type Objective } from '../../src/objective/index.js'
 import { Rollouter } from '../../src/rollout/index.js'
 import { defineTask, reward } from '../../src/task/index.js'
-import { createModel, dpo, expertIteration, grpo, type Model, sft } from '../../src/train/index.js'
+import {
+  createModel,
+  dpo,
+  expertIteration,
+  grpo,
+  type Model,
+  SAMPLER_CORRECTION,
+  sft,
+} from '../../src/train/index.js'
 import { TINY } from '../model/tiny.js'
 import { failing } from '../torchrl/envs/chats.js'
 
@@ -47,6 +56,49 @@ describe('recipes with a model', () => {
     expect(steps.map(({ metrics }) => metrics)).toEqual(byParts.map(({ metrics }) => metrics))
     expect(steps.some(({ update }) => update !== null)).toBe(true)
     expect(await model.decoder.toSafetensors()).toEqual(await other.decoder.toSafetensors())
+  })
+
+  it('corrects for rollouts that were sampled with weights of 8 bits', async () => {
+    using model = fresh()
+    const steps = await all(grpo({ model, ...rollouts, steps: 30, rolloutWeights: 'q8' }))
+    const updates = steps.flatMap(({ update }) => update ?? [])
+    expect(updates.length).toBeGreaterThan(20)
+    for (const { metrics } of updates) {
+      // The old log-probs are the trainer's own, and the sampler's are near them.
+      expect(metrics).toMatchObject({ ratioMean: 1, ratioMax: 1, clipFraction: 0 })
+      expect(metrics.samplerKl).toBeGreaterThan(0)
+      expect(metrics.samplerKl).toBeLessThan(0.01)
+      expect(Math.abs((metrics.correctionMean ?? 0) - 1)).toBeLessThan(0.05)
+    }
+    const means = steps.map(({ reward: { mean } }) => mean)
+    const meanOf = (part: number[]) => part.reduce((sum, value) => sum + value, 0) / part.length
+    expect(meanOf(means.slice(-5))).toBeGreaterThan(meanOf(means.slice(0, 5)) + 0.2)
+    using plain = fresh()
+    const [step] = await all(grpo({ model: plain, ...rollouts, steps: 1 }))
+    expect(step?.update?.metrics).not.toHaveProperty('samplerKl')
+    using other = fresh()
+    expect(
+      await all(expertIteration({ model: other, ...rollouts, numExperts: 1, rolloutWeights: 'q8' })),
+    ).toHaveLength(3)
+  })
+
+  it('gives a loss both log-probs where it asks for the correction', async () => {
+    using model = fresh()
+    const seen: LossBatch[] = []
+    const loss: Objective<LossBatch> = {
+      forward(batch) {
+        seen.push(batch)
+        return new GRPOLoss({ corrections: [SAMPLER_CORRECTION] }).forward(batch)
+      },
+    }
+    await all(grpo({ model, ...rollouts, loss, correctSampler: true }))
+    expect(seen.length).toBeGreaterThan(0)
+    for (const { logProb, oldLogProb, samplerLogProb, mask } of seen) {
+      expect(oldLogProb).toEqual(logProb)
+      // The sampler has the same weights here, so its log-probs are the same bits.
+      const trained = (values?: Float32Array) => values?.filter((_, at) => mask[at] === 1)
+      expect(trained(samplerLogProb)).toEqual(trained(logProb))
+    }
   })
 
   it('trains an adapter alone, that lora describes', async () => {

@@ -21,11 +21,18 @@ impl GrpoLoss {
             let known = denominator - num_lacking;
             let off = tokens.iter().fold(0.0, |sum, t| sum + t.sampler_log_ratio.abs());
             let max = tokens.iter().map(ratio).fold(0.0, f64::max);
+            let factor = tokens.iter().map(|t| t.factor).fold(0.0, f64::max);
+            let truncated = tokens.iter().filter(|t| t.is_truncated).count();
+            let shown = |t: &Scored| t.sampler_log_ratio.min(SAMPLER_LOG_RATIO_SHOWN);
+            let kl: f64 = tokens.iter().map(|t| KlEstimator::K3.at(shown(t)).0).sum();
             metrics.extend([
                 mean("samplerRatioMean", tokens.iter().map(ratio).sum()),
                 Metric { name: "samplerRatioMax", value: max, denominator: 1.0 },
                 Metric { name: "samplerLogRatioAbs", value: off / known.max(1.0), denominator: known },
+                Metric { name: "samplerKl", value: kl / known.max(1.0), denominator: known },
                 mean("correctionMean", tokens.iter().map(|t| t.factor).sum()),
+                Metric { name: "correctionMax", value: factor, denominator: 1.0 },
+                mean("correctionFraction", truncated as f64),
                 Metric { name: "numSamplerUnknown", value: num_lacking, denominator: 1.0 },
             ]);
         }

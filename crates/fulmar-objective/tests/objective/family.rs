@@ -601,6 +601,31 @@ fn a_token_whose_sampler_told_nothing_has_the_ratio_one_and_is_trained() {
 }
 
 #[test]
+fn metrics_of_a_sampler_are_its_divergence_and_the_factors_of_the_tokens() {
+    let correction = Correction { min: 0.9, max: 1.1, ..Correction::default() };
+    let options = GrpoOptions { corrections: vec![correction], ..GrpoOptions::default() };
+    let batch = with_sampler([-1.0, f64::NAN, 0.0, -0.6]);
+    let got = batch.run(&options);
+    let trained = [0, 1, 3];
+    let log_ratio = |at: usize| {
+        let sampler = batch.sampler_log_prob.as_deref().unwrap()[at];
+        if sampler.is_nan() { 0.0 } else { batch.old_log_prob[at] - sampler }
+    };
+    let k3 = |d: f64| d.exp() - 1.0 - d;
+    let factor = |at: &usize| log_ratio(*at).exp().clamp(0.9, 1.1);
+    let metric = |name: &str| got.metric(name).unwrap();
+    let kl = trained.iter().map(|at| k3(log_ratio(*at))).sum::<f64>() / 2.0;
+    assert_near("over the two that are known", metric("samplerKl"), kl, TIGHT);
+    let mean = trained.iter().map(factor).sum::<f64>() / 3.0;
+    assert_near("correctionMean", metric("correctionMean"), mean, TIGHT);
+    let max = trained.iter().map(factor).fold(0.0, f64::max);
+    assert_near("correctionMax", metric("correctionMax"), max, TIGHT);
+    let cut = trained.iter().filter(|at| !(0.9..=1.1).contains(&log_ratio(**at).exp())).count();
+    assert!((1..3).contains(&cut), "the case must truncate some: {cut}");
+    assert_near("correctionFraction", metric("correctionFraction"), cut as f64 / 3.0, TIGHT);
+}
+
+#[test]
 fn the_importance_weight_of_a_penalty_is_the_ratio_of_the_loss() {
     let batch = table();
     let kl =
