@@ -158,7 +158,11 @@ async function worksOf(): Promise<Work[]> {
 }
 
 function drawn(work: string, buffer: BaseDatasetExperienceReplay, rivals: Work['rivals']): Work {
-  const result = () => buffer.sample().batchSize[0] ?? 0
+  // Disposed, as the rival's batches are freed at once too.
+  const result = () => {
+    using batch = buffer.sample()
+    return batch.batchSize[0] ?? 0
+  }
   return { work, run: result, result, repeats: 100, rivals }
 }
 

@@ -104,6 +104,14 @@ face! {
     call {
         /// Returns the items.
         fn items as items() -> (TensorDict) { |batch| CoreResult::Ok(batch.items.clone()) }
+        /// Returns the items, and leaves none.
+        fn take_items as takeItems() -> (TensorDict) {
+            |batch| Ok(std::mem::replace(&mut batch.items, fulmar::tensor::TensorDict::new(&[0])?))
+        }
+        /// Returns the entries of [`ReplayBatch::info`], and leaves none.
+        fn take_info as takeInfo() -> (TensorDict) {
+            |batch| Ok(std::mem::replace(&mut batch.info, fulmar::tensor::TensorDict::new(&[0])?))
+        }
         /// Returns the rows of the items.
         fn rows as rows() -> (Float64Array) { |batch| Ok(batch.rows.iter().map(|row| *row as f64).collect::<Vec<_>>()) }
         /// Returns the entries that sampler and sample unit add for each row.

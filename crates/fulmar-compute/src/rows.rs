@@ -5,6 +5,8 @@ use fulmar_kernel::prefetch;
 
 /// Number of rows between the copied row and the prefetched one.
 const AHEAD: usize = 2;
+/// As many for rows of few bytes, whose copy takes less time than a read from memory.
+const AHEAD_SHORT: usize = 16;
 /// Bytes copied at once, while the same number of bytes of a later row is prefetched. From 2 KB on, C
 /// libraries copy by one instruction that is slow for badly aligned sources and targets.
 const BLOCK: usize = 512;
@@ -13,13 +15,35 @@ const FETCHED_MAX: usize = 8192;
 
 /// Copies rows `indices` of `from` to `to` in order.
 pub(crate) fn gather<T: Copy>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) {
-    if inner == 1 {
-        to.iter_mut().zip(indices).for_each(|(to, index)| *to = from[*index]);
-        return;
+    match inner {
+        0 => {}
+        1 => to.iter_mut().zip(indices).for_each(|(to, index)| *to = from[*index]),
+        2..=4 => gather_short::<T, 2>(from, inner, indices, to),
+        5..=8 => gather_short::<T, 4>(from, inner, indices, to),
+        9..=16 => gather_short::<T, 8>(from, inner, indices, to),
+        17..=32 => gather_short::<T, 16>(from, inner, indices, to),
+        _ => gather_long(from, inner, indices, to),
     }
-    if inner == 0 {
-        return;
+}
+
+/// Copies rows of `N` to `2 * N` elements, each by its first and its last `N`, without a call a row.
+fn gather_short<T: Copy, const N: usize>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) {
+    for (place, (row, index)) in to.chunks_exact_mut(inner).zip(indices).enumerate() {
+        if let Some(next) = indices.get(place + AHEAD_SHORT) {
+            prefetch(from, next * inner);
+            prefetch(from, next * inner + inner - 1);
+        }
+        let from = &from[index * inner..][..inner];
+        if let (Some(head), Some(tail), Some(to)) = (from.first_chunk::<N>(), from.last_chunk(), row.first_chunk_mut())
+        {
+            let (head, tail): ([T; N], [T; N]) = (*head, *tail);
+            *to = head;
+            row[inner - N..].copy_from_slice(&tail);
+        }
     }
+}
+
+fn gather_long<T: Copy>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) {
     let (line, block) = ((64 / size_of::<T>()).max(1), (BLOCK / size_of::<T>()).max(1));
     let fetched = FETCHED_MAX / size_of::<T>();
     for (place, (row, index)) in to.chunks_exact_mut(inner).zip(indices).enumerate() {
@@ -76,8 +100,8 @@ mod tests {
 
     #[test]
     fn rows_are_gathered_and_scattered_as_one_by_one() {
-        let from: Vec<i32> = (0..3000).collect();
-        for inner in [0, 1, 3, 300] {
+        let from: Vec<i32> = (0..3000).collect(); // rows of up to 300
+        for inner in [0, 1, 2, 3, 4, 5, 8, 9, 11, 16, 17, 31, 32, 33, 300] {
             let indices = [4, 5, 6, 0, 4];
             let mut to = vec![-1; indices.len() * inner];
             gather(&from, inner, &indices, &mut to);

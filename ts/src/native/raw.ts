@@ -1191,6 +1191,10 @@ export interface RawRenderer extends RawOwner {
 export interface RawReplayBatch extends RawOwner {
   /** Returns the items. */
   items(): RawTensorDict
+  /** Returns the items, and leaves none. */
+  takeItems(): RawTensorDict
+  /** Returns the entries of [`ReplayBatch::info`], and leaves none. */
+  takeInfo(): RawTensorDict
   /** Returns the rows of the items. */
   rows(): Float64Array
   /** Returns the entries that sampler and sample unit add for each row. */

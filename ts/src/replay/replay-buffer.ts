@@ -196,7 +196,10 @@ export class ReplayBuffer {
    *   many.
    */
   sample(count?: number): TensorDict {
-    return this.sampleWithInfo(count).items
+    return this.#opened(
+      this.#native.call((buffer) => buffer.sample(count)),
+      (batch) => this.#itemsOf(batch),
+    )
   }
 
   /** As {@link ReplayBuffer.sample}, with the rows and what is said of them. */
@@ -508,11 +511,25 @@ export class ReplayBuffer {
   }
 
   #transformed(batch: RawReplayBatch): ReplayBatch {
+    return this.#opened(batch, () => {
+      const items = this.#itemsOf(batch)
+      return {
+        items,
+        index: [...call(() => batch.rows())],
+        info: dictAround(() => call(() => batch.takeInfo())),
+      }
+    })
+  }
+
+  /** Takes the items out of a drawn batch, through the transforms. */
+  #itemsOf(batch: RawReplayBatch): TensorDict {
+    this.drawn(batch)
+    return this.#transforms.forward(dictAround(() => call(() => batch.takeItems())))
+  }
+
+  #opened<R>(batch: RawReplayBatch, open: (batch: RawReplayBatch) => R): R {
     try {
-      this.drawn(batch)
-      const items = dictAround(() => call(() => batch.items()))
-      const info = dictAround(() => call(() => batch.info()))
-      return { items: this.#transforms.forward(items), index: [...call(() => batch.rows())], info }
+      return open(batch)
     } finally {
       batch.free()
     }
