@@ -1,6 +1,7 @@
 /**
  * SmolLM2-135M-Instruct in f32: prompts read, tokens drawn, one training step; against transformers on PyTorch, onnxruntime, candle and llama.cpp.
- * Tokens are also drawn from weights stored as bf16, against transformers in bf16. Goals 22 and 23.
+ * Tokens are also drawn from weights stored as bf16, against transformers in bf16, and from those rounded to 8 bits for rollouts, against
+ * engines in f32 and llama.cpp. Goals 22 and 23.
  *
  * What is drawn is greedy, past any end token, and only the tokens after the first count: of ours, the time of 33 less that of one. A
  * training step is forward, a clipped loss on every token but the first, backward, clipping by norm, and AdamW on all weights.
@@ -11,7 +12,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { AdamW, Decoder, describeBuild, GRPOLoss, generate, Rng } from 'fulmar'
+import { AdamW, Decoder, describeBuild, Engine, GRPOLoss, generate, Rng } from 'fulmar'
 import {
   alternate,
   type Figure,
@@ -37,7 +38,7 @@ const DRAWN = 32
 /** Sequences that are drawn at once. */
 const ROWS = [1, 8, 32]
 /** Among which the patience is shared. */
-const NUM_WORKS = 9
+const NUM_WORKS = 12
 const ENGINES: readonly EngineName[] = [
   'transformers',
   'transformers bf16',
@@ -49,6 +50,8 @@ const ENGINES: readonly EngineName[] = [
 const LOG_PROB_TOLERANCE = 1e-3
 /** The mean distance of log-probs, where one side computes in bf16 and the other only stores it. */
 const BF16_TOLERANCE = 0.2
+/** The mean distance of log-probs of weights of 8 bits from those of the decoder, in nats. */
+const Q8_TOLERANCE = 0.2
 
 /** One kind of work: `rows` sequences of `length` ids, compared with engines that have a goal or are shown for comparison only. */
 interface Work {
@@ -57,6 +60,8 @@ interface Work {
   readonly rows: number
   readonly length: number
   readonly decoder: Decoder
+  /** Weights that tokens are drawn with. @default 'same' */
+  readonly weights?: 'same' | 'q8'
   readonly rivals: readonly (readonly [EngineName, Goal?])[]
 }
 
@@ -103,6 +108,19 @@ function worksInF32(): Work[] {
   return [read(1, 512), read(8, 256), ...drawn, train]
 }
 
+/** Both sides round their weights; the others show what an exact sampler would take. */
+function worksIn8Bits(): Work[] {
+  return ROWS.map((rows) => ({
+    ...decoding(decoder, rows, [
+      ['transformers'],
+      ['onnxruntime'],
+      rows === 1 ? ['llama.cpp Q4_1'] : ['llama.cpp Q4_1', { atLeast: 1 }],
+    ]),
+    work: `decode ${DRAWN} tokens, batch ${rows}, after ${CONTEXT}, q8`,
+    weights: 'q8',
+  }))
+}
+
 function decoding(from: Decoder, rows: number, rivals: Work['rivals']): Work {
   const work = `decode ${DRAWN} tokens, batch ${rows}, after ${CONTEXT}, ${from.dtype}`
   return { ...{ work, kind: 'decode', rows, length: CONTEXT, decoder: from }, rivals }
@@ -121,6 +139,8 @@ async function measure(rivals: Rivals): Promise<Report> {
       notes.push(await shareOfPeak(rivals, kind, rows * length, median(measured.figures[0]?.ours ?? [])))
   }
   for (const work of worksInF32()) await take(work)
+  checks.push(await compareRounded())
+  for (const work of worksIn8Bits()) await take(work)
   figures.push(await peakMemory(rivals))
   optimizer?.[Symbol.dispose]()
   using narrow = await Decoder.fromGguf(await readFile(MODEL), { dtype: 'bf16' })
@@ -131,11 +151,14 @@ async function measure(rivals: Rivals): Promise<Report> {
 }
 
 /** Ours and all engines that do this work, in turns. */
-async function measureWork(rivals: Rivals, { work, kind, rows, length, decoder: own, rivals: beside }: Work) {
+async function measureWork(
+  rivals: Rivals,
+  { work, kind, rows, length, decoder: own, weights = 'same', rivals: beside }: Work,
+) {
   const ids = idsOf(rows, length)
   const there = beside.filter(([name]) => rivals.skipped(name) === undefined)
   const theirs = there.map(([name]) => [name, () => timed(rivals, name, kind, ids)] as const)
-  const ours = async (): Promise<Sample> => ({ value: await run(own, kind, ids) })
+  const ours = async (): Promise<Sample> => ({ value: await run(own, kind, ids, weights) })
   const limits = { ...options, patienceMs: options.patienceMs / NUM_WORKS, warmup: WARMUP }
   const contestants: Readonly<Record<string, () => Promise<Sample>>> = { ours, ...Object.fromEntries(theirs) }
   const { of, disturbance } = await alternate(contestants, limits)
@@ -227,12 +250,18 @@ async function logProbsApart(rivals: Rivals, name: EngineName, own: Decoder, ids
   )
 }
 
-async function run(own: Decoder, kind: Work['kind'], ids: number[][]): Promise<number> {
+async function run(
+  own: Decoder,
+  kind: Work['kind'],
+  ids: number[][],
+  weights: 'same' | 'q8',
+): Promise<number> {
   if (kind === 'train') return await clocked(() => train(ids))
   if (kind === 'prefill')
     return await clocked(() => own.score(batchOf(ids, (at, length) => at === length - 1)))
   return (
-    (await clocked(() => drawGreedy(own, ids, DRAWN + 1))) - (await clocked(() => drawGreedy(own, ids, 1)))
+    (await clocked(() => drawGreedy(own, ids, DRAWN + 1, weights))) -
+    (await clocked(() => drawGreedy(own, ids, 1, weights)))
   )
 }
 
@@ -259,7 +288,36 @@ async function train(ids: number[][]): Promise<void> {
   await optimizer.step({ maxGradNorm: 1 })
 }
 
-async function drawGreedy(own: Decoder, ids: number[][], maxTokens: number): Promise<number[][]> {
+/** The log-probs of tokens drawn with weights of 8 bits are near those that the decoder gives the same tokens. */
+async function compareRounded(): Promise<string> {
+  const ids = idsOf(2, CONTEXT)
+  using engine = new Engine(decoder, { weights: 'q8' })
+  const gaps: number[] = []
+  for (const [seed, row] of ids.entries()) {
+    const drawn = await engine.generate({ ids: Uint32Array.from(row), seed }, { maxTokens: 32, stopIds: [] })
+    const whole = [...row, ...drawn.ids]
+    const { logProb } = await decoder.score(batchOf([whole], (at) => at >= row.length))
+    for (const [at, value] of drawn.logProbs.entries())
+      gaps.push(Math.abs(value - (logProb[row.length + at] ?? Number.NaN)))
+  }
+  const mean = gaps.reduce((sum, gap) => sum + gap, 0) / gaps.length
+  if (!(mean <= Q8_TOLERANCE))
+    throw new Error(`log-probs of 8 bits must be within ${Q8_TOLERANCE} nats: got ${mean}`)
+  return `log-probs of ${gaps.length} tokens drawn with 8 bits, and those of the decoder: ${mean.toFixed(3)} nats apart in the mean`
+}
+
+async function drawGreedy(
+  own: Decoder,
+  ids: number[][],
+  maxTokens: number,
+  weights: 'same' | 'q8' = 'same',
+): Promise<number[][]> {
+  if (weights === 'q8') {
+    using engine = new Engine(own, { weights })
+    const one = (row: number[]) =>
+      engine.generate({ ids: Uint32Array.from(row), seed: 0 }, { maxTokens, temperature: 0, stopIds: [] })
+    return (await Promise.all(ids.map(one))).map((drawn) => [...drawn.ids])
+  }
   const prompts = ids.map((row) => ({ ids: Uint32Array.from(row), seed: 0 }))
   const generated = await generate(own, prompts, { maxTokens, temperature: 0, stopIds: [] })
   return generated.map((one) => [...one.ids])
