@@ -5,12 +5,14 @@
 
 use fulmar::core::integer_from_f64;
 use fulmar::dataset::{GenDgrlOptions, OpenmlOptions, Vd4rl, Vd4rlOptions};
+use fulmar::replay::SharedStorage;
 use fulmar::tensor;
-use napi::bindgen_prelude::{AsyncTask, Uint8Array};
+use napi::bindgen_prelude::{AsyncTask, Float64Array, Uint8Array};
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
 use crate::face::{Share, face};
+use crate::replay::Storage;
 use crate::slot::Slot;
 use crate::task::{Work, task};
 use crate::tensor::TensorDict;
@@ -99,4 +101,36 @@ pub fn convert_frames(source: String, folder: String, split: bool, options: Stri
         tensor::memmap::save(folder, &steps)?;
         Ok(num_cut as f64)
     })
+}
+
+/// Converts the files of a split of Atari DQN replay to a folder of steps, and returns how many there are.
+#[napi]
+pub fn convert_split(source: String, split: f64, id: String, folder: String) -> AsyncTask<Work<f64>> {
+    task(move || {
+        let split = integer_from_f64("split", split)? as usize;
+        Ok(dataset::convert_atari_split(source, split, &id, folder)? as f64)
+    })
+}
+
+face! {
+    /// The steps of Atari DQN replay in the folders of their splits.
+    SplitsFolder(dataset::AtariStorage)
+    make {
+        /// Opens the folder of the splits.
+        fn open as open(folder: String) { dataset::AtariStorage::open(folder) }
+    }
+    call {
+        /// Returns the storage of a buffer.
+        fn storage as storage() -> (Storage) {
+            |splits| CoreResult::Ok(SharedStorage::new(Box::new(splits.clone())))
+        }
+        /// Returns the number of terminal steps up to each row.
+        fn episodes as episodes() -> (Float64Array) {
+            |splits| CoreResult::Ok(splits.episodes().iter().map(|count| *count as f64).collect::<Vec<_>>())
+        }
+        /// Returns the metadata of the splits as JSON.
+        fn metadata as metadata() -> (String) {
+            |splits| CoreResult::Ok(serde_json::json!(splits.metadata()).to_string())
+        }
+    }
 }

@@ -87,24 +87,37 @@ impl NpyHeader {
         Ok(Self { dtype, shape, element_bytes, is_big_endian, is_fortran })
     }
 
+    /// Returns the number of bytes of the elements.
+    pub(crate) fn size_bytes(&self) -> Result<usize> {
+        Ok(num_elements(&self.shape)?.saturating_mul(self.element_bytes))
+    }
+
+    /// Returns true if the elements follow each other by their last dimension.
+    pub(crate) fn is_row_major(&self) -> bool {
+        !self.is_fortran || self.shape.len() < 2
+    }
+
+    /// Refuses bytes behind the elements. Reaches the checksum at the end of compressed sources.
+    pub(crate) fn check_end(&self, source: &mut impl Read) -> Result<()> {
+        if source.read(&mut [0]).map_err(cut)? == 0 {
+            return Ok(());
+        }
+        let size_bytes = self.size_bytes()?;
+        Err(corrupt(format!("an array must have {size_bytes} bytes: got {} or more", size_bytes + 1)))
+    }
+
     /// Reads the elements that the header states, which must be all that is left of `source`. Memory grows with the bytes that come.
     ///
     /// # Errors
     /// `Corrupt`, with both numbers, for fewer bytes, and for more; `OutOfMemory`; `Io` if the source fails.
     pub fn elements(&self, mut source: impl Read) -> Result<Tensor> {
-        let size_bytes = num_elements(&self.shape)?.saturating_mul(self.element_bytes);
+        let size_bytes = self.size_bytes()?;
         let mut bytes = Vec::new();
         source.by_ref().take(size_bytes as u64).read_to_end(&mut bytes).map_err(cut)?;
         if bytes.len() != size_bytes {
             return Err(corrupt(format!("an array must have {size_bytes} bytes: got {}", bytes.len())));
         }
-        // Reaches the checksum at the end of compressed sources.
-        if source.read(&mut [0]).map_err(cut)? != 0 {
-            return Err(corrupt(format!(
-                "an array must have {size_bytes} bytes: got {} or more",
-                size_bytes + 1
-            )));
-        }
+        self.check_end(&mut source)?;
         if self.is_big_endian {
             bytes.chunks_exact_mut(self.element_bytes).for_each(<[u8]>::reverse);
         }
@@ -112,7 +125,7 @@ impl NpyHeader {
             let wide = bytes.chunks_exact(2).map(|pair| i32::from(u16::from_le_bytes([pair[0], pair[1]])));
             bytes = wide.flat_map(i32::to_le_bytes).collect();
         }
-        if !self.is_fortran || self.shape.len() < 2 {
+        if self.is_row_major() {
             return Tensor::from_bytes(self.dtype, &self.shape, &bytes);
         }
         let reversed: Vec<usize> = self.shape.iter().rev().copied().collect();
@@ -143,12 +156,32 @@ pub fn read_npy(mut source: impl Read) -> Result<Tensor> {
 /// # Errors
 /// The errors of [`read_npy`]; `Corrupt` for what is not gzip, is cut off, or has another checksum.
 pub fn read_npy_gz(source: impl Read) -> Result<Tensor> {
-    let mut source = BufReader::new(source);
-    if !source.fill_buf()?.starts_with(b"\x1f\x8b") {
-        return Err(corrupt("must be compressed by gzip: it does not begin so"));
-    }
-    read_npy(MultiGzDecoder::new(source))
+    read_npy(GzArray::new(source)?)
 }
+
+/// An array that is compressed by gzip.
+pub(crate) struct GzArray<R>(MultiGzDecoder<BufReader<R>>);
+
+impl<R: Read> GzArray<R> {
+    /// # Errors
+    /// `Corrupt` for what is not gzip; `Io` if the source fails.
+    pub fn new(source: R) -> Result<Self> {
+        let mut source = BufReader::with_capacity(GZ_BUFFER_BYTES, source);
+        if !source.fill_buf()?.starts_with(b"\x1f\x8b") {
+            return Err(corrupt("must be compressed by gzip: it does not begin so"));
+        }
+        Ok(Self(MultiGzDecoder::new(source)))
+    }
+}
+
+impl<R: Read> Read for GzArray<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+/// Bytes of a compressed source that are read at a time.
+const GZ_BUFFER_BYTES: usize = 1 << 17;
 
 /// An error of a compressed source, which says what its bytes are, not that the system failed.
 pub(crate) fn cut(error: std::io::Error) -> Error {
