@@ -62,3 +62,18 @@ face! {
         }
     }
 }
+
+face! {
+    /// The arrays of an `.npz` archive.
+    ArraysFile(tensor::TensorDict)
+    make {
+        /// Reads a whole archive.
+        fn read as read(bytes: &[u8], name: String) {
+            dataset::read_npz(bytes).map_err(|error| error.at(&name))
+        }
+    }
+    call {
+        /// Returns the arrays by their names.
+        fn arrays as arrays() -> (TensorDict) { |arrays| CoreResult::Ok(arrays.clone()) }
+    }
+}

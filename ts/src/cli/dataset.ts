@@ -2,6 +2,7 @@
 
 import { hasChecksums, verifyChecksums, writeChecksums } from '../dataset/dataset-checksums.js'
 import {
+  AtariDQNExperienceReplay,
   type BaseDatasetExperienceReplay,
   D4RLExperienceReplay,
   datasetSources,
@@ -11,9 +12,15 @@ import {
   OpenXExperienceReplay,
   RobosetExperienceReplay,
 } from '../dataset/index.js'
-import { deleteDataset, type LocalDataset, localDataset, localDatasets } from '../dataset/local-datasets.js'
+import {
+  deleteDataset,
+  type LocalDataset,
+  localDataset,
+  localDatasets,
+  openRows,
+} from '../dataset/local-datasets.js'
 import { ProgressLine } from '../telemetry/index.js'
-import { loadMemmap, Tensor, TensorDict } from '../tensor/index.js'
+import { Tensor, TensorDict } from '../tensor/index.js'
 import { type CliIo, printJson, printTable } from './io.js'
 
 /** Flags of all verbs. */
@@ -53,6 +60,8 @@ export async function listDatasets(
 
 /** Sources that list their ids. */
 const LISTED: Readonly<Record<string, { readonly availableDatasets: readonly string[] }>> = {
+  atari: AtariDQNExperienceReplay,
+  atari_dqn: AtariDQNExperienceReplay,
   d4rl: D4RLExperienceReplay,
   gen_dgrl: GenDGRLExperienceReplay,
   openml: OpenMLExperienceReplay,
@@ -88,10 +97,10 @@ export async function fetchDataset(name: string, flags: FetchDatasetFlags, io: C
 export async function showDataset(name: string, flags: DatasetFlags, io: CliIo): Promise<void> {
   const { folders } = await localDataset(name, flags.root)
   for (const path of folders) {
-    const rows = loadMemmap(path)
-    const leaves = leavesOf(rows)
-    if (flags.json) printJson({ path, shape: rows.batchSize, leaves: Object.fromEntries(leaves) }, io)
-    else printTable([['path', path], ['shape', `[${rows.batchSize.join(', ')}]`], ...leaves], io)
+    const { shape, rows } = await openRows(path)
+    const leaves = leavesOf(rows, shape[0])
+    if (flags.json) printJson({ path, shape, leaves: Object.fromEntries(leaves) }, io)
+    else printTable([['path', path], ['shape', `[${shape.join(', ')}]`], ...leaves], io)
   }
 }
 
@@ -100,7 +109,7 @@ export async function verifyDataset(name: string, flags: DatasetFlags, io: CliIo
   const { folders } = await localDataset(name, flags.root)
   for (const path of folders) {
     const numFiles = await verifyChecksums(path, io.signal)
-    const shape = loadMemmap(path).batchSize
+    const { shape } = await openRows(path)
     if (flags.json) printJson({ path, shape, numFiles: numFiles ?? null }, io)
     else {
       const how =
@@ -117,12 +126,13 @@ export async function removeDataset(name: string, flags: DatasetFlags, io: CliIo
   else for (const path of folders) io.stdout.write(`${path}\n`)
 }
 
-/** Name, dtype and shape of each leaf; texts have no dtype. */
-function leavesOf(rows: TensorDict, place = ''): [string, string][] {
+/** Name, dtype and shape of each leaf, which has `numRows` rows; texts have no dtype. */
+function leavesOf(rows: TensorDict, numRows: number | undefined, place = ''): [string, string][] {
   return rows.keys().flatMap((key): [string, string][] => {
     const [entry, name] = [rows.get(key), `${place}${key}`]
-    if (entry instanceof TensorDict) return leavesOf(entry, `${name}.`)
-    if (entry instanceof Tensor) return [[name, `${entry.dtype} [${entry.shape.join(', ')}]`]]
+    if (entry instanceof TensorDict) return leavesOf(entry, numRows, `${name}.`)
+    if (entry instanceof Tensor)
+      return [[name, `${entry.dtype} [${[numRows, ...entry.shape.slice(1)].join(', ')}]`]]
     return [[name, 'values']]
   })
 }

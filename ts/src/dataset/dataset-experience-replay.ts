@@ -4,7 +4,12 @@ import { join } from 'node:path'
 import { FulmarError, nearestName } from '../core/index.js'
 import { cacheRoot } from '../fetch/cache-folder.js'
 import { nameParts } from '../fetch/file-name.js'
-import { ImmutableDatasetWriter, TensorDictReplayBuffer, TensorStorage } from '../replay/index.js'
+import {
+  ImmutableDatasetWriter,
+  type Storage,
+  TensorDictReplayBuffer,
+  TensorStorage,
+} from '../replay/index.js'
 import { loadMemmap } from '../tensor/index.js'
 import { removeFolder } from './dataset-folder.js'
 import type { DatasetOptions } from './dataset-options.js'
@@ -41,12 +46,16 @@ export abstract class BaseDatasetExperienceReplay extends TensorDictReplayBuffer
   readonly dataPath: string
 
   /** @internal */
-  protected constructor(place: DatasetPlace, options: DatasetOptions, rows = loadMemmap(place.dataPath)) {
+  protected constructor(
+    place: DatasetPlace,
+    options: DatasetOptions,
+    storage: Storage = new TensorStorage(loadMemmap(place.dataPath)),
+  ) {
     const { batchSize, sampler, prefetch, seed, transform = [], collateFn } = options
     const { writer = new ImmutableDatasetWriter() } = options
     const transforms = [transform, collateFn ? { forward: collateFn } : []].flat()
     super({
-      ...{ storage: new TensorStorage(rows), writer, transforms },
+      ...{ storage, writer, transforms },
       ...(batchSize !== undefined && { batchSize }),
       ...(sampler && { sampler }),
       ...(prefetch !== undefined && { prefetch }),

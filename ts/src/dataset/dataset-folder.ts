@@ -24,6 +24,8 @@ export interface DatasetSource {
   readonly label: string
   /** Options that the rows depend on, which are kept in the folder; none for a folder that is never asked for again. */
   readonly conversion: Readonly<Record<string, boolean | number | string>>
+  /** File that is in a whole folder. @default 'meta.json' */
+  readonly mark?: string
   /** Fetches the files and converts them to a new folder. */
   convert(folder: string): Promise<void>
 }
@@ -38,13 +40,13 @@ export async function ensureFolder(source: DatasetSource, options: DatasetOption
   const { dataPath, label } = source
   const { clock = systemClock, signal, download = true } = options
   if (signal?.aborted) throw aborted(signal)
-  if (download !== 'force' && (await isWhole(dataPath))) return await checkConversion(source)
+  if (download !== 'force' && (await isWhole(source))) return await checkConversion(source)
   if (download === false) {
     const detail = `${label} must be in ${dataPath}, as download is false: it is not there`
     throw new FulmarError('UNAVAILABLE', detail)
   }
   await withFileLock(`${dataPath}.lock`, { clock, signal }, async () => {
-    const isThere = await isWhole(dataPath)
+    const isThere = await isWhole(source)
     if (isThere && download !== 'force') return await checkConversion(source)
     if (!isThere) await checkFree(source)
     await writing('the folder of a data set', dataPath, () => convertBeside(source, signal))
@@ -69,8 +71,9 @@ export async function makeFolder(
 
 /** Functions of the core that read files. */
 type Converter =
-  | `convert${'Columns' | 'Episodes' | 'Frames' | 'GenDgrl' | 'Openx' | 'Table' | 'Trials'}`
+  | `convert${'Columns' | 'Episodes' | 'Frames' | 'GenDgrl' | 'Openx' | 'Split' | 'Table' | 'Trials'}`
   | 'readOpenxEpisode'
+  | 'SplitsFolder'
 
 /** Returns a conversion of the core. @throws {FulmarError} `UNAVAILABLE` in WebAssembly, which has no files. */
 export function converter<Name extends Converter>(name: Name): NonNullable<(typeof raw)[Name]> {
@@ -130,8 +133,8 @@ async function checkFree({ dataPath, label }: DatasetSource): Promise<void> {
 }
 
 /** Returns true for a folder that was renamed to its name. */
-async function isWhole(dataPath: string): Promise<boolean> {
-  return await stat(join(dataPath, 'meta.json')).then(
+async function isWhole({ dataPath, mark = 'meta.json' }: DatasetSource): Promise<boolean> {
+  return await stat(join(dataPath, mark)).then(
     (about) => about.isFile(),
     () => false,
   )

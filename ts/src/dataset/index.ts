@@ -1,6 +1,11 @@
 /** Public data sets of offline reinforcement learning. */
 
 export { ActionTokenizerBase } from './action-tokenizer.js'
+export {
+  AtariDQNExperienceReplay,
+  type AtariDQNOptions,
+  type AtariSplit,
+} from './atari-dqn-experience-replay.js'
 export { D4RLExperienceReplay, type D4RLOptions } from './d4rl-experience-replay.js'
 export { BaseDatasetExperienceReplay } from './dataset-experience-replay.js'
 export type { DatasetOptions, HubDatasetOptions } from './dataset-options.js'
@@ -24,7 +29,7 @@ export { OpenXExperienceReplay } from './openx-experience-replay.js'
 export type { OpenXOptions } from './openx-options.js'
 export { OpenXStream, type OpenXStreamState } from './openx-stream.js'
 export type { PreprocessOptions, RowsFn } from './preprocess.js'
-export { type ReadD4RLOptions, readD4RL, readMinari } from './read-dataset.js'
+export { type ReadD4RLOptions, readD4RL, readMinari, readNpz } from './read-dataset.js'
 export { RobosetExperienceReplay, type RobosetOptions } from './roboset-experience-replay.js'
 export {
   type GripperMode,

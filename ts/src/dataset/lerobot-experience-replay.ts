@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import { isRepoName } from '../fetch/hub.js'
 import { fetchSnapshot, type HubOptions } from '../fetch/index.js'
-import { type BufferTransform, SliceSampler } from '../replay/index.js'
+import { type BufferTransform, SliceSampler, TensorStorage } from '../replay/index.js'
 import { loadMemmap, Tensor, TensorDict } from '../tensor/index.js'
 import { NextStateReconstructor } from '../transform/index.js'
 import { BaseDatasetExperienceReplay, type DatasetPlace, placeOf } from './dataset-experience-replay.js'
@@ -103,7 +103,7 @@ export class LeRobotExperienceReplay extends BaseDatasetExperienceReplay {
   readonly #isInMemory: boolean
 
   private constructor(place: DatasetPlace, options: DatasetOptions, { rows, isInMemory }: Rows) {
-    super(place, options, rows)
+    super(place, options, rows && new TensorStorage(rows))
     this.#isInMemory = isInMemory
   }
 

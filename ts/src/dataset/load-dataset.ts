@@ -1,6 +1,7 @@
 /** Data sets by the name of their source and their id. */
 
 import { checkKnownKeys, describeValue, FulmarError, nearestName } from '../core/index.js'
+import { AtariDQNExperienceReplay, type AtariDQNOptions } from './atari-dqn-experience-replay.js'
 import { D4RLExperienceReplay, type D4RLOptions } from './d4rl-experience-replay.js'
 import type { BaseDatasetExperienceReplay } from './dataset-experience-replay.js'
 import { GenDGRLExperienceReplay, type GenDGRLOptions } from './gen-dgrl-experience-replay.js'
@@ -20,6 +21,8 @@ export type DatasetFactory<T = unknown> = (
 ) => T | Promise<T>
 
 const factories = new Map<string, DatasetFactory>([
+  ['atari', (id, options) => AtariDQNExperienceReplay.open(id, options)],
+  ['atari_dqn', (id, options) => AtariDQNExperienceReplay.open(id, options)],
   ['d4rl', (id, options) => D4RLExperienceReplay.open(id, options)],
   ['lerobot', (id, options) => LeRobotExperienceReplay.open(id, options)],
   ['gen_dgrl', (id, options) => GenDGRLExperienceReplay.open(id, options)],
@@ -49,6 +52,10 @@ export function datasetSources(): readonly string[] {
  * await assert.rejects(loadDataset('toys:a'), { code: 'UNKNOWN_NAME' })
  * ```
  */
+export async function loadDataset(
+  name: `atari:${string}` | `atari_dqn:${string}`,
+  options?: AtariDQNOptions,
+): Promise<AtariDQNExperienceReplay>
 export async function loadDataset(
   name: `d4rl:${string}`,
   options?: D4RLOptions,

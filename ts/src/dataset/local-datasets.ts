@@ -2,9 +2,11 @@
 
 import { readdir, stat } from 'node:fs/promises'
 import { join, relative, sep } from 'node:path'
-import { FulmarError, nearestName } from '../core/index.js'
+import { call, FulmarError, nearestName } from '../core/index.js'
+import { storageAround } from '../replay/storage.js'
+import { loadMemmap, type TensorDict } from '../tensor/index.js'
 import { placeOf } from './dataset-experience-replay.js'
-import { removeFolder } from './dataset-folder.js'
+import { converter, removeFolder } from './dataset-folder.js'
 import { datasetSources, splitName } from './load-dataset.js'
 
 /** Deepest folder of a data set below that of its source: Minari's ids have namespaces in namespaces. */
@@ -12,6 +14,12 @@ const DEPTH_MAX = 16
 
 /** Ends of names of folders that are not rows: a conversion, and a removal, that are under way. */
 const UNFINISHED = /\.(?:incomplete|removed)$/
+
+/** Files of which a whole folder of rows has one: that of splits of Atari DQN replay has the second. */
+const MARKS = ['meta.json', 'processed.json']
+
+/** Second names of sources. */
+const ALIASES: Readonly<Record<string, string>> = { atari_dqn: 'atari' }
 
 /** The folders of rows of one id. */
 export interface LocalDataset {
@@ -26,14 +34,15 @@ export interface LocalDataset {
  * @throws {FulmarError} `UNKNOWN_NAME` for an unknown source; `LIMIT_EXCEEDED` for folders more than 16 deep.
  */
 export async function localDatasets(source: string, root?: string): Promise<readonly LocalDataset[]> {
-  const { root: top } = placeOf(checkSource(source), 'any', { ...(root !== undefined && { root }) })
+  const canonical = checkSource(source)
+  const { root: top } = placeOf(canonical, 'any', { ...(root !== undefined && { root }) })
   const byName = new Map<string, string[]>()
   for (const folder of await foldersIn(top, 0)) {
     const id = relative(top, folder)
       .split(sep)
       .join('/')
       .replace(/_split$/, '')
-    byName.set(`${source}:${id}`, [...(byName.get(`${source}:${id}`) ?? []), folder])
+    byName.set(`${canonical}:${id}`, [...(byName.get(`${canonical}:${id}`) ?? []), folder])
   }
   const names = [...byName].map(([name, folders]) => ({ name, folders: folders.sort() }))
   return names.sort((left, right) => (left.name < right.name ? -1 : 1))
@@ -44,12 +53,31 @@ export async function localDatasets(source: string, root?: string): Promise<read
  * @throws {FulmarError} `MALFORMED` for another form; `UNKNOWN_NAME` for an unknown source; `UNAVAILABLE` if it is not there.
  */
 export async function localDataset(name: string, root?: string): Promise<LocalDataset> {
-  const [source, id] = splitName(name)
-  const { dataPath } = placeOf(checkSource(source), id, { ...(root !== undefined && { root }) })
+  const [given, id] = splitName(name)
+  const source = checkSource(given)
+  const { dataPath } = placeOf(source, id, { ...(root !== undefined && { root }) })
   const folders: string[] = []
   for (const folder of [dataPath, `${dataPath}_split`]) if (await isRows(folder)) folders.push(folder)
   if (folders.length > 0) return { name: `${source}:${id}`, folders }
   throw new FulmarError('UNAVAILABLE', `${source}:${id} must be in ${dataPath}: it is not there`)
+}
+
+/** The shape of the rows in a folder, and some of them. */
+export interface OpenedRows {
+  readonly shape: readonly number[]
+  /** All rows, or the first where they stay in their files. */
+  readonly rows: TensorDict
+}
+
+/** Opens the rows in a folder of {@link localDataset}. @throws {FulmarError} With the file, `CORRUPT`, `INCOMPATIBLE`, `IO` and others. */
+export async function openRows(folder: string): Promise<OpenedRows> {
+  if (await isFile(join(folder, 'meta.json'))) {
+    const rows = loadMemmap(folder)
+    return { shape: rows.batchSize, rows }
+  }
+  const splits = call(() => converter('SplitsFolder').open(folder))
+  using storage = storageAround(() => splits.storage())
+  return { shape: [storage.length], rows: storage.get([0]) }
 }
 
 /** Removes the folders of a data set. @throws {FulmarError} As {@link localDataset}; `IO` if the system refuses. */
@@ -60,7 +88,7 @@ export async function deleteDataset(name: string, root?: string): Promise<LocalD
 }
 
 function checkSource(source: string): string {
-  if (datasetSources().includes(source)) return source
+  if (datasetSources().includes(source)) return ALIASES[source] ?? source
   const nearest = nearestName(source, datasetSources())
   const hint = nearest === undefined ? '' : `; did you mean ${nearest}?`
   const detail = `source must be one of ${datasetSources().join(', ')}: got ${JSON.stringify(source)}${hint}`
@@ -85,7 +113,11 @@ async function foldersIn(folder: string, depth: number): Promise<string[]> {
 }
 
 async function isRows(folder: string): Promise<boolean> {
-  return await stat(join(folder, 'meta.json')).then(
+  return (await Promise.all(MARKS.map((name) => isFile(join(folder, name))))).includes(true)
+}
+
+async function isFile(path: string): Promise<boolean> {
+  return await stat(path).then(
     (about) => about.isFile(),
     () => false,
   )

@@ -82,6 +82,31 @@ export function readMinari(
   }))
 }
 
+/**
+ * Reads the bytes of an `.npz` archive of NumPy: its arrays by their names, without `.npy`. Blocks while it reads.
+ * @throws {FulmarError} With the name of the array, `CORRUPT` for damaged bytes, a name that comes twice, and members other than the
+ *   archive lists them; `FORBIDDEN` for names that lead out of the archive; `INCOMPATIBLE` for arrays of objects, texts or complex numbers,
+ *   and encrypted members; `MALFORMED` for a member that is no array; `LIMIT_EXCEEDED` for more than 4,096 arrays, or 64 GiB.
+ *
+ * @example
+ * ```ts
+ * import { readNpz } from 'fulmar/dataset'
+ * import assert from 'node:assert/strict'
+ *
+ * const empty = Uint8Array.of(80, 75, 5, 6, ...new Uint8Array(18)) // an archive without members
+ * assert.deepEqual(readNpz(empty).keys(), [])
+ * assert.throws(() => readNpz(new Uint8Array(8)), { code: 'CORRUPT' })
+ * ```
+ */
+export function readNpz(bytes: Uint8Array, options: { readonly name?: string } = {}): TensorDict {
+  checkTypedArray('bytes', bytes, Uint8Array)
+  checkKnownKeys('options', options, ['name'])
+  const { name = 'bytes' } = options
+  checkText('options.name', name)
+  const file = call(() => raw.ArraysFile.read(bytes, name))
+  return closing(file, () => dictAround(() => call(() => file.arrays())))
+}
+
 function checkText(what: string, value: unknown): void {
   if (typeof value === 'string') return
   throw new FulmarError('MALFORMED', `${what} must be a text: got ${describeValue(value)}`)

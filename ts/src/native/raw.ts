@@ -4,6 +4,10 @@ import type { Later, RawOwner } from './raw-owner.js'
 
 /** Functions and classes of both bindings; those of the addon alone are optional. */
 export interface Raw extends Partial<RawAddon> {
+  readonly ArraysFile: {
+    /** Reads a whole archive. */
+    read(bytes: Uint8Array, name: string): RawArraysFile
+  }
   readonly BinaryToDecimal: {
     /** Makes one from options. */
     create(options: string): RawBinaryToDecimal
@@ -512,6 +516,11 @@ export interface RawAddon {
     /** Opens the folder that options name, which is made at the first write. */
     open(shape: Float64Array, options: string): RawLazyMemmapStorage
   }
+  /** Only the addon has it: WebAssembly has no files. */
+  readonly SplitsFolder: {
+    /** Opens the folder of the splits. */
+    open(folder: string): RawSplitsFolder
+  }
   /**
    * Returns another handle to the buffer that was shared as `id`.
    * Only the addon has it: WebAssembly has one thread.
@@ -542,6 +551,11 @@ export interface RawAddon {
    * Only the addon has it: WebAssembly has no files.
    */
   convertOpenx(sources: string[], folder: string): Promise<unknown>
+  /**
+   * Converts the files of a split of Atari DQN replay to a folder of steps, and returns how many there are.
+   * Only the addon has it: WebAssembly has no files.
+   */
+  convertSplit(source: string, split: number, id: string, folder: string): Promise<unknown>
   /**
    * Converts an ARFF file of OpenML to a folder of rows.
    * Only the addon has it: WebAssembly has no files.
@@ -601,6 +615,12 @@ export interface RawAddon {
    * Only the addon has it: WebAssembly has no sockets.
    */
   storeStorage(shape: Float64Array, options: string): RawStorage
+}
+
+/** The arrays of an `.npz` archive. */
+export interface RawArraysFile extends RawOwner {
+  /** Returns the arrays by their names. */
+  arrays(): RawTensorDict
 }
 
 /** Binary digits to numbers. */
@@ -1404,6 +1424,19 @@ export interface RawSpecValue extends RawOwner {
   dict(): RawTensorDict | null | undefined
   /** Returns the JSON values. */
   json(): string | null | undefined
+}
+
+/**
+ * The steps of Atari DQN replay in the folders of their splits.
+ * Only the addon has it: WebAssembly has no files.
+ */
+export interface RawSplitsFolder extends RawOwner {
+  /** Returns the storage of a buffer. */
+  storage(): RawStorage
+  /** Returns the number of terminal steps up to each row. */
+  episodes(): Float64Array
+  /** Returns the metadata of the splits as JSON. */
+  metadata(): string
 }
 
 /** A dictionary, or a lazy stack. */
