@@ -1,10 +1,12 @@
 import { readFileSync } from 'node:fs'
+import { crc32 } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
 import {
   D4RLExperienceReplay,
   MinariExperienceReplay,
   readD4RL,
   readMinari,
+  readNpz,
 } from '../../src/dataset/index.js'
 import type { TensorDict } from '../../src/tensor/index.js'
 import { failing } from '../torchrl/envs/chats.js'
@@ -117,3 +119,58 @@ describe('readMinari', () => {
     expect(() => readMinari(bytes, text, { name: 7 as never })).toThrow(failing('MALFORMED', /name/))
   })
 })
+
+describe('readNpz', () => {
+  /** An archive with one stored array: its own header, and the list of the archive, state the same. */
+  const archive = (name: string, array: Uint8Array, listed = name): Uint8Array => {
+    const [local, central] = [new TextEncoder().encode(name), new TextEncoder().encode(listed)]
+    const u16 = (value: number) => [value & 255, value >> 8]
+    const u32 = (value: number) => [...u16(value & 0xffff), ...u16(value >>> 16)]
+    const about = [
+      ...u16(0),
+      ...u16(0),
+      ...u32(0),
+      ...u32(crc32(array)),
+      ...u32(array.length),
+      ...u32(array.length),
+    ]
+    const head = [80, 75, 3, 4, ...u16(20), ...about, ...u16(local.length), 0, 0, ...local, ...array]
+    const list = [80, 75, 1, 2, ...u16(20), ...u16(20), ...about, ...u16(central.length)]
+    list.push(...new Array(12).fill(0), ...u32(0), ...central)
+    const end = [80, 75, 5, 6, 0, 0, 0, 0, 1, 0, 1, 0, ...u32(list.length), ...u32(head.length), 0, 0]
+    return Uint8Array.from([...head, ...list, ...end])
+  }
+  const numbers = npy("{'descr': '<i2', 'fortran_order': False, 'shape': (2,), }\n", [7, 0, 0, 1])
+
+  it('reads arrays by their names', () => {
+    const arrays = readNpz(archive('x.npy', numbers))
+    expect(arrays.keys()).toEqual(['x'])
+    expect([arrays.tensor('x').dtype, [...arrays.tensor('x').data]]).toEqual(['i16', [7, 256]])
+  })
+
+  it('refuses a list that names another member, names that lead out, and objects', () => {
+    expect(() => readNpz(archive('x.npy', numbers, 'y.npy'), { name: 'some.npz' })).toThrow(
+      failing('CORRUPT', /some\.npz: .*as it is listed/),
+    )
+    expect(() => readNpz(archive('../x.npy', numbers))).toThrow(failing('FORBIDDEN', /bytes: .*\.\.\/x\.npy/))
+    const objects = npy("{'descr': '|O', 'fortran_order': False, 'shape': (2,), }\n", [1, 2])
+    expect(() => readNpz(archive('x.npy', objects))).toThrow(failing('INCOMPATIBLE', /"x"/))
+    expect(() => readNpz('bytes' as never)).toThrow(failing('MALFORMED', /bytes/))
+    expect(() => readNpz(numbers, { nam: 'x' } as never)).toThrow(failing('UNKNOWN_NAME', /'name'/))
+  })
+
+  for (const row of rowsOf('broken', 'VD4RL').filter(({ files }) => files?.[0]?.endsWith('.npz')))
+    it(`of an archive that has ${row.case}`, () => {
+      try {
+        expect(readNpz(goldenBytes(row.files[0] ?? '')).keys().length).toBeGreaterThan(0)
+      } catch (error) {
+        expect(error).toMatchObject({ name: 'FulmarError', message: expect.stringMatching(/^bytes/) })
+      }
+    })
+})
+
+/** An array of NumPy. */
+function npy(header: string, elements: readonly number[]): Uint8Array {
+  const text = new TextEncoder().encode(header)
+  return Uint8Array.from([0x93, 78, 85, 77, 80, 89, 1, 0, text.length, 0, ...text, ...elements])
+}

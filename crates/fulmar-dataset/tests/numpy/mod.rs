@@ -142,6 +142,42 @@ fn wrong_checksums_are_refused() {
     assert_eq!(read_npy_gz(&bytes[..]).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
+#[test]
+fn a_list_that_differs_from_the_members_is_refused() {
+    let array = npy(&header("|u1", false, &[8]), &[7; 8]);
+    for deflated in [false, true] {
+        let whole = zip(&[("a.npy", array.clone(), deflated), ("b.npy", array.clone(), deflated)]);
+        let central = whole.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
+        // Of the first member ahead of its bytes, and in the list: the method, the checksum, both sizes, a letter of the name.
+        for at in [8, 14, 18, 22, 30, central + 10, central + 16, central + 20, central + 24, central + 46] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            let error = read_npz(&bytes).unwrap_err();
+            assert!(
+                [ErrorKind::Corrupt, ErrorKind::Incompatible].contains(&error.kind()),
+                "byte {at}: {error}"
+            );
+        }
+        // Sizes that agree, and are not those of the array.
+        for (local, listed) in [(22, central + 24)] {
+            let mut bytes = whole.clone();
+            bytes[local] += 1;
+            bytes[listed] += 1;
+            let error = read_npz(&bytes).unwrap_err();
+            assert!(error.kind() == ErrorKind::Corrupt, "{error}");
+        }
+        assert!(read_npz(&whole).is_ok());
+    }
+    // A list that names the first member a second time, at the place of the second.
+    let mut bytes = zip(&[("a.npy", array.clone(), false), ("b.npy", array, false)]);
+    let lists: Vec<usize> =
+        (0..bytes.len() - 4).filter(|at| bytes[*at..].starts_with(b"PK\x01\x02")).collect();
+    let first: Vec<u8> = bytes[lists[0] + 42..lists[0] + 46].to_vec();
+    bytes[lists[1] + 42..lists[1] + 46].copy_from_slice(&first);
+    let error = read_npz(&bytes).unwrap_err();
+    assert!(error.to_string().contains("must be as it is listed"), "{error}");
+}
+
 /// A dtype with its text, and the bytes of an element of it made from a number.
 const KINDS: [(&str, usize, Dtype); 10] = [
     ("u1", 1, Dtype::U8),
