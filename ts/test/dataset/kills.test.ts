@@ -5,13 +5,16 @@
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { existsSync, readdirSync, statSync } from 'node:fs'
-import { readFile, rm } from 'node:fs/promises'
+import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { gzipSync } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
 import { Rng } from '../../src/core/index.js'
-import { readMinari, writeMinari } from '../../src/dataset/index.js'
+import { readD4RL, readMinari, writeMinari } from '../../src/dataset/index.js'
+import { openRows } from '../../src/dataset/local-datasets.js'
+import { writeHdf5 } from '../../src/ted/index.js'
 import { loadMemmap, Tensor, TensorDict } from '../../src/tensor/index.js'
 import { sha256, startHub } from '../fetch/fake-hub.js'
 import { sendSlowly } from '../fetch/slow-send.js'
@@ -21,6 +24,7 @@ import { d4rlOptions, isNative } from './golden-rows.js'
 const NUM_KILLS = Number(process.env.FULMAR_KILLS ?? 6)
 const LIMIT_MS = 60_000 + 10_000 * NUM_KILLS
 const PROGRAM = fileURLToPath(new URL('./preprocess-process.mjs', import.meta.url))
+const DATASET_PROGRAM = fileURLToPath(new URL('./dataset-process.mjs', import.meta.url))
 const CLI = fileURLToPath(new URL('../../../dist/cli/main.js', import.meta.url))
 const ID = 'toy/steps-v0'
 
@@ -84,6 +88,14 @@ function sizeOf(folder: string): number {
   }
 }
 
+/** What a folder must be. */
+interface Whole {
+  readonly want: TensorDict
+  readonly reset: () => Promise<unknown>
+  /** Reads the folder. */
+  readonly read?: () => Promise<TensorDict>
+}
+
 /**
  * Kills a program that makes `folder` at random sizes of it. What has its name must be whole, and the next start must make it so.
  * `reset` is called after a run that was faster than its kill.
@@ -91,24 +103,56 @@ function sizeOf(folder: string): number {
 async function expectWholeAfterKills(
   args: readonly string[],
   folder: string,
-  { want, reset }: { readonly want: TensorDict; readonly reset: () => Promise<unknown> },
+  { want, reset, read = async () => loadMemmap(folder) }: Whole,
 ): Promise<void> {
   using rng = Rng.fromSeed(7)
   await run(...args)
-  expect(loadMemmap(folder).equals(want)).toBe(true)
+  expect((await read()).equals(want)).toBe(true)
   const numBytes = sizeOf(folder)
   await reset()
   let numKilled = 0
   for (let kill = 0; kill < NUM_KILLS; kill += 1) {
     numKilled += Number(await killedAt(args, `${folder}.incomplete`, rng.below(numBytes)))
     if (!existsSync(folder)) continue
-    expect(loadMemmap(folder).equals(want)).toBe(true)
+    expect((await read()).equals(want)).toBe(true)
     await reset()
   }
   expect(numKilled).toBeGreaterThanOrEqual(NUM_KILLS / 2)
   await run(...args)
-  expect(loadMemmap(folder).equals(want)).toBe(true)
-  expect(readdirSync(join(folder, '..')).filter((name) => name.includes('.'))).toEqual([])
+  expect((await read()).equals(want)).toBe(true)
+  expect(readdirSync(join(folder, '..')).filter((name) => name.includes('.') && name !== '.raw')).toEqual([])
+}
+
+/** The bytes of a file of D4RL. */
+async function writtenColumns(numSteps: number): Promise<Uint8Array> {
+  const column = (width: number) =>
+    Tensor.from(
+      Float32Array.from({ length: numSteps * width }, (_, at) => at % 1009),
+      { shape: [numSteps, width] },
+    )
+  const flat = Tensor.from(new Float32Array(numSteps))
+  const columns = { observations: column(64), actions: column(3), rewards: flat, terminals: flat }
+  return Uint8Array.from(writeHdf5(TensorDict.from(columns)))
+}
+
+/** Files of a split of Atari DQN replay, with `numSteps` frames. */
+async function writtenAtari(numSteps: number) {
+  const logs = await temporaryFolder()
+  const write = async (name: string, kind: string, shape: string, elements: Uint8Array) => {
+    const header = `{'descr': '${kind}', 'fortran_order': False, 'shape': ${shape}, }\n`
+    const start = Uint8Array.of(0x93, 78, 85, 77, 80, 89, 1, 0, header.length, 0)
+    const array = Buffer.concat([start, Buffer.from(header), elements])
+    await writeFile(join(logs, `${name}_ckpt.0.gz`), gzipSync(array, { level: 1 }))
+  }
+  const bytes = (at: number) => (at * 2654435761) >>> 24
+  const frames = Uint8Array.from({ length: 84 * 84 * numSteps }, (_, at) => bytes(at))
+  await write('$store$_observation', '|u1', `(${numSteps}, 84, 84)`, frames)
+  await write('$store$_action', '<i4', `(${numSteps},)`, new Uint8Array(4 * numSteps))
+  await write('$store$_reward', '<f4', `(${numSteps},)`, new Uint8Array(4 * numSteps))
+  await write('$store$_terminal', '|u1', `(${numSteps},)`, new Uint8Array(numSteps))
+  await write('add_count', '<i8', '()', new Uint8Array(8))
+  await write('invalid_range', '<i8', '(1,)', new Uint8Array(8))
+  return logs
 }
 
 // The processes run what `dist/` holds, which finds the addon.
@@ -119,6 +163,34 @@ describe.skipIf(!isNative)('a process that is killed', () => {
     const folder = join(root, ID)
     const reset = () => rm(folder, { recursive: true })
     await expectWholeAfterKills([PROGRAM, ID, minariRoot, root], folder, { want: rows, reset })
+  })
+
+  it('leaves a conversion of Atari DQN replay whole or not there', { timeout: LIMIT_MS }, async () => {
+    const [logs, root] = [await writtenAtari(2000), await temporaryFolder()]
+    const folder = join(root, 'Pong', '1')
+    const reset = () => rm(folder, { recursive: true })
+    const args = [DATASET_PROGRAM, 'atari:Pong/1', JSON.stringify({ root, folder: logs })]
+    await run(...args)
+    const { rows: want } = await openRows(folder)
+    const whole = await readFile(join(folder, '0', 'data', 'observation.memmap'))
+    await reset()
+    const read = async () => {
+      expect((await readFile(join(folder, '0', 'data', 'observation.memmap'))).equals(whole)).toBe(true)
+      return (await openRows(folder)).rows
+    }
+    await expectWholeAfterKills(args, folder, { want, reset, read })
+  })
+
+  it('leaves a conversion of D4RL whole or not there', { timeout: LIMIT_MS }, async () => {
+    const source = await writtenColumns(40_000)
+    const { asked, options } = await d4rlOptions({ 'hopper_medium-v2.hdf5': source })
+    const folder = join(options.root, 'hopper-medium-v2')
+    const reset = () => rm(folder, { recursive: true })
+    const want = readD4RL(source).steps
+    await expectWholeAfterKills([DATASET_PROGRAM, 'd4rl:hopper-medium-v2', JSON.stringify(options)], folder, {
+      ...{ want, reset },
+    })
+    expect(asked.length).toBeGreaterThan(0)
   })
 
   it('leaves a mapping whole or not there', { timeout: LIMIT_MS }, async () => {
