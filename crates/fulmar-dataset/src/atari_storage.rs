@@ -2,12 +2,12 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use fulmar_core::limits::MEMMAP_META_BYTES_MAX;
 use fulmar_core::{Dtype, Error, ErrorKind, Result, open_regular};
 use fulmar_replay::{PartialReads, Storage, StorageAbilities};
-use fulmar_tensor::{Key, NonTensor, Tensor, TensorDict};
+use fulmar_tensor::{Entry, Key, NonTensor, Tensor, TensorDict};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -19,6 +19,9 @@ pub const ATARI_SPLITS_MAX: usize = 4096;
 
 /// Most bytes of a column of numbers of a split.
 const COLUMN_BYTES_MAX: u64 = 1 << 32;
+
+/// Rows whose frames are read at a time.
+const PART_ROWS: usize = 256;
 
 /// Most bytes of a frame.
 const FRAME_BYTES_MAX: u64 = 1 << 24;
@@ -39,6 +42,8 @@ pub struct AtariStorage {
     shape: [usize; 1],
     frame: [usize; 2],
     splits: Arc<[Split]>,
+    /// Memory of reads into a batch that is there.
+    pairs: Arc<Mutex<Vec<u8>>>,
 }
 
 /// The steps of a split.
@@ -73,7 +78,12 @@ impl AtariStorage {
             len += split.action.len();
             splits.push(split);
         }
-        Ok(Self { shape: [len], frame: frame.unwrap_or_default(), splits: splits.into() })
+        Ok(Self {
+            shape: [len],
+            frame: frame.unwrap_or_default(),
+            splits: splits.into(),
+            pairs: Arc::default(),
+        })
     }
 
     /// Returns the number of terminal steps up to each row, that row included, as TorchRL numbers episodes.
@@ -107,16 +117,11 @@ impl AtariStorage {
         rows.iter().map(place).collect()
     }
 
-    fn items(&self, rows: &[usize], has_frames: bool) -> Result<TensorDict> {
-        let places = self.places(rows)?;
+    /// Returns what rows have besides frames.
+    fn columns(&self, places: &[(&Split, usize)]) -> Result<TensorDict> {
         let len = places.len();
         let mut next = TensorDict::new(&[len])?;
         let mut items = TensorDict::new(&[len])?;
-        if has_frames {
-            let (now, then) = self.frames(&places)?;
-            items.set("observation", now)?;
-            next.set("observation", then)?;
-        }
         let rewards = places.iter().map(|(split, step)| split.reward[*step]).collect();
         next.set("reward", Tensor::from_vec(&[len], rewards)?)?;
         let ends: Vec<bool> = places.iter().map(|(split, step)| split.terminated[*step]).collect();
@@ -129,30 +134,70 @@ impl AtariStorage {
         let actions = places.iter().map(|(split, step)| split.action[*step]).collect();
         items.set("action", Tensor::from_vec(&[len], actions)?)?;
         items.set("next", next)?;
-        items.set("metadata", metadata_of(&places)?)?;
+        items.set("metadata", metadata_of(places)?)?;
         Ok(items)
     }
 
-    /// Reads the frames of steps, and those that follow.
-    fn frames(&self, places: &[(&Split, usize)]) -> Result<(Tensor, Tensor)> {
+    /// Returns rows with their frames, a part of the rows at a time.
+    fn items(&self, places: &[(&Split, usize)]) -> Result<TensorDict> {
         let [height, width] = self.frame;
-        let frame_bytes = height * width;
-        let mut pair = vec![0; 2 * frame_bytes];
-        let (mut now, mut then) =
-            (vec![0_u8; places.len() * frame_bytes], vec![0_u8; places.len() * frame_bytes]);
-        let targets = now.chunks_exact_mut(frame_bytes).zip(then.chunks_exact_mut(frame_bytes));
-        for ((split, step), (now, then)) in places.iter().zip(targets) {
+        let shape = [places.len(), height, width];
+        let (mut now, mut then) = (Tensor::zeros(Dtype::U8, &shape)?, Tensor::zeros(Dtype::U8, &shape)?);
+        let part_bytes = PART_ROWS * height * width;
+        let nows = now.as_mut_slice::<u8>()?.chunks_mut(part_bytes);
+        let thens = then.as_mut_slice::<u8>()?.chunks_mut(part_bytes);
+        let mut pairs = Vec::new();
+        for (places, (now, then)) in places.chunks(PART_ROWS).zip(nows.zip(thens)) {
+            self.read_pairs(places, &mut pairs)?;
+            self.spread(&pairs, now, then);
+        }
+        let mut items = self.columns(places)?;
+        items.set("observation", now)?;
+        items.set(["next", "observation"], then)?;
+        Ok(items)
+    }
+
+    /// Reads the frame of each step with the one that follows, which is zero behind a terminal step.
+    fn read_pairs(&self, places: &[(&Split, usize)], pairs: &mut Vec<u8>) -> Result<()> {
+        let frame_bytes = self.frame[0] * self.frame[1];
+        pairs.resize(2 * frame_bytes * places.len(), 0);
+        for ((split, step), pair) in places.iter().zip(pairs.chunks_exact_mut(2 * frame_bytes)) {
             let offset = (*step as u64).saturating_mul(frame_bytes as u64);
             if split.terminated[*step] {
-                split.read_at(offset, now)?;
+                split.read_at(offset, &mut pair[..frame_bytes])?;
+                pair[frame_bytes..].fill(0);
             } else {
-                split.read_at(offset, &mut pair)?;
-                now.copy_from_slice(&pair[..frame_bytes]);
-                then.copy_from_slice(&pair[frame_bytes..]);
+                split.read_at(offset, pair)?;
             }
         }
-        let shape = [places.len(), height, width];
-        Ok((Tensor::from_vec(&shape, now)?, Tensor::from_vec(&shape, then)?))
+        Ok(())
+    }
+
+    fn spread(&self, pairs: &[u8], now: &mut [u8], then: &mut [u8]) {
+        let frame_bytes = self.frame[0] * self.frame[1];
+        let targets = now.chunks_exact_mut(frame_bytes).zip(then.chunks_exact_mut(frame_bytes));
+        for (pair, (now, then)) in pairs.chunks_exact(2 * frame_bytes).zip(targets) {
+            now.copy_from_slice(&pair[..frame_bytes]);
+            then.copy_from_slice(&pair[frame_bytes..]);
+        }
+    }
+
+    /// Returns the frames of a batch like this one, to be written over.
+    fn memory(&self, num_rows: usize, out: &mut TensorDict) -> Option<[Tensor; 2]> {
+        let shape = [num_rows, self.frame[0], self.frame[1]];
+        let keys: [Key; 2] = ["observation".into(), ["next", "observation"].into()];
+        let fits = |key: &Key| match out.get(key.clone()) {
+            Some(Entry::Tensor(tensor)) => tensor.dtype() == Dtype::U8 && tensor.shape() == shape,
+            _ => false,
+        };
+        if !keys.iter().all(fits) {
+            return None;
+        }
+        let [now, then] = keys.map(|key| out.remove(key));
+        match (now, then) {
+            (Ok(Some(Entry::Tensor(now))), Ok(Some(Entry::Tensor(then)))) => Some([now, then]),
+            _ => None,
+        }
     }
 }
 
@@ -186,7 +231,7 @@ impl Storage for AtariStorage {
     }
 
     fn get(&self, rows: &[usize]) -> Result<TensorDict> {
-        self.items(rows, true)
+        self.items(&self.places(rows)?)
     }
 
     /// Does nothing: the rows are read-only.
@@ -208,11 +253,31 @@ impl PartialReads for AtariStorage {
             [.., last] => last == "observation",
             [] => true,
         });
-        Ok(self.items(rows, has_frames)?.select_known(keys))
+        let places = self.places(rows)?;
+        let items = if has_frames { self.items(&places) } else { self.columns(&places) };
+        Ok(items?.select_known(keys))
     }
 
     fn read_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
-        *out = self.get(rows)?;
+        let places = self.places(rows)?;
+        if places.len() > PART_ROWS {
+            *out = self.items(&places)?;
+            return Ok(());
+        }
+        // Nothing of `out` is touched before all is read. Readers at the same time have memory of their own.
+        let mut other = Vec::new();
+        let mut kept = self.pairs.try_lock().ok();
+        let pairs = kept.as_deref_mut().unwrap_or(&mut other);
+        self.read_pairs(&places, pairs)?;
+        let mut items = self.columns(&places)?;
+        let Some([mut now, mut then]) = self.memory(places.len(), out) else {
+            *out = self.items(&places)?;
+            return Ok(());
+        };
+        self.spread(pairs, now.as_mut_slice::<u8>()?, then.as_mut_slice::<u8>()?);
+        items.set("observation", now)?;
+        items.set(["next", "observation"], then)?;
+        *out = items;
         Ok(())
     }
 }

@@ -319,6 +319,9 @@ proptest! {
         prop_assert_eq!(items.tensor("action").unwrap().to_vec::<i32>().unwrap(), actions);
         let keys = [["next", "done"].into(), "action".into()];
         prop_assert_eq!(storage.read_keys(&rows, &keys).unwrap(), items.select(&keys).unwrap());
+        let mut out = storage.get(&rows.iter().rev().copied().collect::<Vec<_>>()).unwrap();
+        storage.read_into(&rows, &mut out).unwrap();
+        prop_assert_eq!(&out, &items);
         prop_assert_eq!(storage.get(&[naive.len()]).unwrap_err().kind(), ErrorKind::OutOfRange);
         fs::remove_dir_all(source).unwrap();
         fs::remove_dir_all(folder).unwrap();
