@@ -65,16 +65,25 @@ const run = (...args: string[]) => promisify(execFile)(process.execPath, args)
 
 const ended = (child: ChildProcess) => new Promise<void>((resolve) => child.once('exit', () => resolve()))
 
-/** Runs a program until its folder has `stop` bytes, and kills it there. True if it was killed before its end. */
+/** Runs a program until a folder that it makes has `stop` bytes, and kills it there. True if it was killed before its end. */
 async function killedAt(args: readonly string[], folder: string, stop: number): Promise<boolean> {
+  // What an earlier process left is not this one's.
+  const left = identityOf(folder)
   const child = spawn(process.execPath, args, { stdio: 'ignore' })
   const end = ended(child)
   while (child.exitCode === null && child.signalCode === null) {
-    if (existsSync(folder) && sizeOf(folder) >= stop) child.kill('SIGKILL')
+    const made = identityOf(folder)
+    if (made !== undefined && made !== left && sizeOf(folder) >= stop) child.kill('SIGKILL')
     await new Promise((resolve) => setImmediate(resolve))
   }
   await end
   return child.signalCode === 'SIGKILL'
+}
+
+/** A text that no folder of the same path has had; none if it is not there. */
+function identityOf(folder: string): string | undefined {
+  const about = statSync(folder, { throwIfNoEntry: false })
+  return about && `${about.ino} ${about.birthtimeMs}`
 }
 
 /** Bytes of all files of a folder; those that vanish meanwhile count nothing. */
