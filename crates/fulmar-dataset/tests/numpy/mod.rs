@@ -159,13 +159,10 @@ fn a_list_that_differs_from_the_members_is_refused() {
             );
         }
         // Sizes that agree, and are not those of the array.
-        for (local, listed) in [(22, central + 24)] {
-            let mut bytes = whole.clone();
-            bytes[local] += 1;
-            bytes[listed] += 1;
-            let error = read_npz(&bytes).unwrap_err();
-            assert!(error.kind() == ErrorKind::Corrupt, "{error}");
-        }
+        let mut bytes = whole.clone();
+        bytes[22] += 1;
+        bytes[central + 24] += 1;
+        assert_eq!(read_npz(&bytes).unwrap_err().kind(), ErrorKind::Corrupt);
         assert!(read_npz(&whole).is_ok());
     }
     // A list that names the first member a second time, at the place of the second.
