@@ -55,8 +55,8 @@ impl<R: Read + Seek> Npz<R> {
     /// Opens an archive.
     ///
     /// # Errors
-    /// `Corrupt` if it is not a ZIP archive, has a name twice, or lists a member by another name, method, size or checksum than stands at
-    /// the member; `Forbidden`, with the name, for a member whose name is a path out of
+    /// `Corrupt` if it is not a ZIP archive, has a name twice, or lists a member by another name, method, size or checksum than its own
+    /// header has; `Forbidden`, with the name, for a member whose name is a path out of
     /// the archive, which is never opened; `Malformed` for a member that is no `.npy`; `LimitExceeded` for more than
     /// [`NPZ_MEMBERS_MAX`] members.
     pub fn new(mut source: R) -> Result<Self> {
@@ -167,7 +167,7 @@ fn names_in(source: &mut (impl Read + Seek)) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What is stated of a member: in the list of the archive, and again ahead of its bytes.
+/// The description of a member: in the list of the archive, and again ahead of its bytes.
 #[derive(Debug, PartialEq)]
 struct Stated {
     name: Vec<u8>,
@@ -180,7 +180,7 @@ struct Stated {
 /// Bytes of the header of a member ahead of its name.
 const LOCAL_HEADER_BYTES: usize = 30;
 
-/// The mark of a size that stands among the extra fields.
+/// The mark of a size that is among the extra fields.
 const ZIP64: u32 = u32::MAX;
 
 /// Refuses an archive whose list differs from the headers of its members: other readers would read other arrays.
@@ -212,7 +212,7 @@ fn check_listing<R: Read + Seek>(mut archive: ZipArchive<R>) -> Result<ZipArchiv
     ZipArchive::new(source).map_err(zip_error)
 }
 
-/// Reads the header of a member. Sizes and checksum that stand behind its bytes are those of `listed`.
+/// Reads the header of a member. Sizes and checksum that come after its bytes are those of `listed`.
 fn stated_at(source: &mut (impl Read + Seek), start: u64, listed: &Stated) -> Result<Stated> {
     source.seek(SeekFrom::Start(start))?;
     let mut header = [0; LOCAL_HEADER_BYTES];

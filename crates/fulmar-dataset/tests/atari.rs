@@ -15,7 +15,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use fulmar_core::ErrorKind;
 use fulmar_dataset::{AtariStorage, convert_atari_split};
-use fulmar_replay::{PartialReads as _, Storage as _};
+use fulmar_replay::{PartialReads as _, Storage as _, check_storage_reads};
 use fulmar_tensor::{Entry, NonTensor, Tensor, TensorDict, memmap};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ fn plain(value: &Value) -> Value {
     }
 }
 
-/// Compares rows, whose metadata may stand once for all of them.
+/// Compares rows, whose metadata may be there once for all of them.
 fn assert_like(rows: &TensorDict, want: &Value, at: &str) {
     let mut want = want.clone();
     let metadata = want["k"].as_object_mut().unwrap().remove("metadata").unwrap();
@@ -145,6 +145,15 @@ fn splits_become_the_rows_of_torchrl() {
         }
         fs::remove_dir_all(folder).unwrap();
     }
+}
+
+#[test]
+fn a_split_is_read_as_a_storage_must_be() {
+    // Metadata is one value for rows of one split.
+    let (folder, mut storage) = converted("suite", 1);
+    let all = storage.get(&(0..13).collect::<Vec<_>>()).unwrap();
+    check_storage_reads(&mut storage, &all).unwrap();
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

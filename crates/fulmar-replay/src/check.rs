@@ -52,6 +52,56 @@ pub fn check_storage(storage: &mut dyn Storage) -> Result<()> {
     Ok(())
 }
 
+/// Checks the contract of [`Storage`] that a storage without writes keeps; `storage` must have at least 2 rows, which are `want`.
+///
+/// # Errors
+/// If the storage refuses a valid operation.
+///
+/// # Panics
+/// If the storage breaks another rule of the trait; the message names it.
+pub fn check_storage_reads(storage: &mut dyn Storage, want: &TensorDict) -> Result<()> {
+    let len = want.batch_size()[0];
+    assert!(len >= 2, "the suite needs 2 rows: got {len}");
+    assert_eq!(
+        (storage.shape(), storage.len(), storage.capacity()),
+        (&[len][..], len, len),
+        "all rows are there"
+    );
+    let all: Vec<usize> = (0..len).collect();
+    assert_eq!(&storage.get(&all)?, want, "rows are those that are wanted");
+    let order = [1, 0, len - 1, 1];
+    let picked = want.index_select(&order)?;
+    assert_eq!(storage.get(&order)?, picked, "rows come in the order asked for");
+    for key in want.leaf_keys() {
+        let known = storage.read_keys(&order, std::slice::from_ref(&key))?;
+        assert_eq!(known.entry(key.clone())?, picked.entry(key)?, "read_keys gives the leaves of get");
+    }
+    let mut out = storage.get(&[0, 0, 0, 0])?;
+    storage.read_into(&order, &mut out)?;
+    assert_eq!(out, picked, "read_into gives what get gives");
+    storage.read_into(&[1], &mut out)?;
+    assert_eq!(out, want.index_select(&[1])?, "read_into gives what get gives, whatever out was");
+    assert_eq!(kind(storage.get(&[len])), Some(ErrorKind::OutOfRange), "rows that hold an item");
+    assert_eq!(
+        kind(storage.read_into(&[len], &mut out)),
+        Some(ErrorKind::OutOfRange),
+        "rows that hold an item"
+    );
+    assert_eq!(out, want.index_select(&[1])?, "an error changes nothing");
+    let revision = storage.revision();
+    assert_eq!(
+        kind(storage.set(&[0], &picked.index_select(&[0])?)),
+        Some(ErrorKind::Forbidden),
+        "writes are refused"
+    );
+    assert_eq!(
+        (storage.revision(), &storage.get(&all)?),
+        (revision, want),
+        "a refused write changes nothing"
+    );
+    Ok(())
+}
+
 fn check_refusals(storage: &mut dyn Storage) -> Result<()> {
     let (before, capacity) = (storage.get(&[0, 1, 2, 3])?, storage.capacity());
     let one = items(&[1])?;

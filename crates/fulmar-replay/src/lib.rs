@@ -49,7 +49,7 @@ pub use buffer::{
     Batch, ConditionalUpdate, ConditionalUpdateResult, ReplayBuffer, ReplayBufferOptions, ReplayBufferState,
     ReplayBufferStats,
 };
-pub use check::check_storage;
+pub use check::{check_storage, check_storage_reads};
 pub use checkpoint::ensemble::StorageEnsembleCheckpointer;
 pub use checkpoint::{StorageCheckpointer, StoredRows, folder};
 pub use ensemble::members::{SamplerEnsemble, StorageEnsemble, WriterEnsemble};
