@@ -34,7 +34,7 @@ export interface AtariFiles {
 
 /**
  * Returns the files of a run, at most the first `numSplits` splits.
- * @throws {FulmarError} `EMPTY` if there are none; those of `fetchBucket` and `fetchFile`.
+ * @throws {FulmarError} `EMPTY` without files; those of `fetchBucket` and `fetchFile`.
  */
 export async function atariFiles(id: string, root: string, options: AtariDQNOptions): Promise<AtariFiles> {
   const { folder, mirror, numSplits = ATARI_SPLITS } = options

@@ -2,6 +2,9 @@
 
 export {
   ActionTokenizerBase,
+  AtariDQNExperienceReplay,
+  type AtariDQNOptions,
+  type AtariSplit,
   BaseDatasetExperienceReplay,
   clearVideoDecoderCache,
   D4RLExperienceReplay,
@@ -42,6 +45,7 @@ export {
   type RowsFn,
   readD4RL,
   readMinari,
+  readNpz,
   registerDataset,
   setVideoDecoderCacheSize,
   UniformActionTokenizer,

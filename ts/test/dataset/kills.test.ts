@@ -67,7 +67,7 @@ const ended = (child: ChildProcess) => new Promise<void>((resolve) => child.once
 
 /** Runs a program until a folder that it makes has `stop` bytes, and kills it there. True if it was killed before its end. */
 async function killedAt(args: readonly string[], folder: string, stop: number): Promise<boolean> {
-  // What an earlier process left is not this one's.
+  // The folder of an earlier process is not this one's.
   const left = identityOf(folder)
   const child = spawn(process.execPath, args, { stdio: 'ignore' })
   const end = ended(child)
@@ -97,7 +97,7 @@ function sizeOf(folder: string): number {
   }
 }
 
-/** What a folder must be. */
+/** The state that a folder must have. */
 interface Whole {
   readonly want: TensorDict
   readonly reset: () => Promise<unknown>
