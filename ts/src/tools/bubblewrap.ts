@@ -9,8 +9,11 @@
  * ```
  *
  * The home travels as an archive that the host never unpacks, so no link or name in it can reach a host's file. A
- * program can forge nothing but its own output, exit code and home. The pid namespace ends with its first process, so
- * nothing survives a run. Node only, Linux only.
+ * program can forge nothing but its own output, exit code and home. The pid namespace ends with its first process, which
+ * is of bubblewrap and stays in bubblewrap's process group: one kill of the group ends both at once, at any moment, so
+ * nothing survives a run. For that the program gets a session of its own by `setsid` inside, and not by bubblewrap's
+ * `--new-session`, which takes the first process out of the group before it asks for a signal at its parent's death.
+ * Node only, Linux only.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process'
@@ -80,7 +83,7 @@ export function runInBubblewrap(program: Program): Promise<ProgramEnd> {
   const { bwrap, limits, command } = program
   const { cpuSeconds, memoryBytes, fileBytes, numProcesses, numFiles } = limits
   const bounds = [cpuSeconds, memoryBytes, fileBytes, numProcesses, numFiles]
-  const child = spawned(bwrap, [...namespaces(limits, 5), ...wrapped(command, bounds)], 6)
+  const child = spawned(bwrap, [...namespaces(limits, 5), 'setsid', ...wrapped(command, bounds)], 6)
   return new ProgramRun(child, program).end
 }
 
@@ -101,7 +104,7 @@ export function startInBubblewrap(program: LastingProgram): ChildProcess {
     ...readOnly.flatMap((path) => ['--ro-bind', path, path]),
     ...Object.entries(env).flatMap(([name, value]) => ['--setenv', name, value]),
   ]
-  const child = spawned(bwrap, [...namespaces({ homeBytes }, 3, more), ...command], 4)
+  const child = spawned(bwrap, [...namespaces({ homeBytes }, 3, more), 'setsid', ...command], 4)
   const filterIn: Readable | Writable | null | undefined = child.stdio[3]
   filterIn?.on('error', () => {})
   if (filterIn && 'end' in filterIn) filterIn.end(FILTER)
@@ -233,7 +236,7 @@ function namespaces(
 ): string[] {
   const size = String(homeBytes)
   return [
-    ...['--unshare-all', '--unshare-user', '--disable-userns', '--die-with-parent', '--new-session'],
+    ...['--unshare-all', '--unshare-user', '--disable-userns', '--die-with-parent'],
     ...(FILTER ? ['--seccomp', String(filterFd)] : []),
     ...['--uid', '1000', '--gid', '1000', '--hostname', 'sandbox', '--clearenv'],
     ...['--setenv', 'PATH', '/usr/bin:/bin', '--setenv', 'HOME', SANDBOX_HOME, '--setenv', 'LANG', 'C.UTF-8'],

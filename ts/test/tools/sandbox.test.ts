@@ -3,8 +3,8 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { ManualClock } from '../../src/telemetry/index.js'
-import { runInBubblewrap, whyNoBubblewrap } from '../../src/tools/bubblewrap.js'
+import { ManualClock, systemClock } from '../../src/telemetry/index.js'
+import { killGroup, runInBubblewrap, startInBubblewrap, whyNoBubblewrap } from '../../src/tools/bubblewrap.js'
 import { SANDBOX_CODE_BYTES_MAX, Sandbox, type SandboxOptions } from '../../src/tools/sandbox.js'
 import { checkedLimits } from '../../src/tools/sandbox-limits.js'
 import { failing } from '../torchrl/envs/chats.js'
@@ -296,6 +296,27 @@ describe.runIf(isUsable)('a program in a Sandbox', () => {
     })
   })
 
+  it('leaves nothing running, whenever it is killed: while bubblewrap starts, or later', async () => {
+    const mark = `fulmar-killed-${process.pid}`
+    const code = `"${mark}"\nimport os, time\nif os.fork() == 0:\n  os.setsid()\n  os.fork()\ntime.sleep(1000)`
+    const command = ['python3', '-I', '-c', code]
+    for (let timeMs = 0; timeMs < 20; timeMs += 0.5) {
+      const aborted = new AbortController()
+      const none = new Uint8Array()
+      const limits = checkedLimits({})
+      const inputs = { bwrap: 'bwrap', limits, command, stdin: none, home: none, clock: systemClock }
+      const run = runInBubblewrap({ ...inputs, signal: aborted.signal }).catch(() => undefined)
+      const lasting = startInBubblewrap({ bwrap: 'bwrap', command, homeBytes: 1_048_576 })
+      const ended = new Promise((resolve) => lasting.on('exit', resolve))
+      const startMs = performance.now()
+      while (performance.now() - startMs < timeMs) await new Promise(setImmediate)
+      aborted.abort()
+      killGroup(lasting)
+      await Promise.all([run, ended])
+    }
+    await noneRunning(mark)
+  })
+
   it('leaves nothing running: no daemon, no child, at any end', async () => {
     const mark = `fulmar-orphan-${process.pid}`
     const orphan = `import os, sys, time
@@ -312,10 +333,15 @@ time.sleep(0.2)
       const late = await sandbox.run({ code: `${orphan}time.sleep(1000)` }, { timeoutMs: 1_500 })
       expect(late.status).toBe('timeout')
     })
-    for (let tries = 0; (await running(mark)) > 0 && tries < 1_000; tries++) await new Promise(setImmediate)
-    expect(await running(mark)).toBe(0)
+    await noneRunning(mark)
   })
 })
+
+/** Waits for processes that were killed to end. */
+async function noneRunning(mark: string): Promise<void> {
+  for (let tries = 0; (await running(mark)) > 0 && tries < 1_000; tries++) await new Promise(setImmediate)
+  expect(await running(mark)).toBe(0)
+}
 
 /** Number of processes of the host whose command line has the text. */
 async function running(mark: string): Promise<number> {
