@@ -34,7 +34,8 @@ fn gather_short<T: Copy, const N: usize>(from: &[T], inner: usize, indices: &[us
             prefetch(from, next * inner + inner - 1);
         }
         let from = &from[index * inner..][..inner];
-        if let (Some(head), Some(tail), Some(to)) = (from.first_chunk::<N>(), from.last_chunk(), row.first_chunk_mut())
+        if let (Some(head), Some(tail), Some(to)) =
+            (from.first_chunk::<N>(), from.last_chunk(), row.first_chunk_mut())
         {
             let (head, tail): ([T; N], [T; N]) = (*head, *tail);
             *to = head;

@@ -24,8 +24,8 @@ import { converter, ensureFolder } from './dataset-folder.js'
 import {
   checkBoolean,
   checkDatasetOptions,
+  checkSlices,
   checkText,
-  checkWhole,
   DATASET_KEYS,
   type DatasetOptions,
 } from './dataset-options.js'
@@ -182,25 +182,15 @@ function checkOwn(options: AtariDQNOptions): void {
   checkBoolean('replacement', replacement)
   for (const name of ['endpoint', 'mirror', 'folder'] as const)
     if (options[name] !== undefined) checkText(name, options[name])
-  for (const name of ['numSlices', 'sliceLen'] as const)
-    if (options[name] !== undefined) checkWhole(name, options[name], 1)
+  checkSlices(options)
   for (const [one, other] of EXCLUSIVE) {
     if (options[one] === undefined || options[other] === undefined) continue
     throw new FulmarError('INCOMPATIBLE', `options.${one} must come without ${other}: got both`)
   }
-  const { numSlices, sliceLen, batchSize } = options
-  const part = numSlices ?? sliceLen ?? 1
-  if (batchSize === undefined || batchSize % part === 0) return
-  const name = numSlices === undefined ? 'sliceLen' : 'numSlices'
-  throw new FulmarError(
-    'OUT_OF_RANGE',
-    `options.batchSize must be a multiple of ${name} ${part}: got ${batchSize}`,
-  )
 }
 
 /** Options that exclude each other. */
 const EXCLUSIVE = [
-  ['numSlices', 'sliceLen'],
   ['sampler', 'numSlices'],
   ['sampler', 'sliceLen'],
   ['endpoint', 'mirror'],

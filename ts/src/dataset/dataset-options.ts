@@ -111,6 +111,32 @@ export function checkWhole(name: string, value: unknown, least: number): void {
   )
 }
 
+/** Options of batches that are slices. */
+interface SliceOptions {
+  readonly numSlices?: number
+  readonly sliceLen?: number
+  readonly batchSize?: number
+}
+
+/**
+ * Checks the numbers of slices and of their steps.
+ * @throws {FulmarError} `OUT_OF_RANGE` for a number, or a batch size that is no multiple; `INCOMPATIBLE` for both.
+ */
+export function checkSlices({ numSlices, sliceLen, batchSize }: SliceOptions): void {
+  if (numSlices !== undefined) checkWhole('numSlices', numSlices, 1)
+  if (sliceLen !== undefined) checkWhole('sliceLen', sliceLen, 1)
+  if (numSlices !== undefined && sliceLen !== undefined)
+    throw new FulmarError('INCOMPATIBLE', 'options.numSlices must come without sliceLen: got both')
+  const part = numSlices ?? sliceLen ?? 1
+  if (batchSize !== undefined && batchSize % part !== 0) {
+    const name = numSlices === undefined ? 'sliceLen' : 'numSlices'
+    throw new FulmarError(
+      'OUT_OF_RANGE',
+      `options.batchSize must be a multiple of ${name} ${part}: got ${batchSize}`,
+    )
+  }
+}
+
 /** The part of the options that fetches take. */
 export function fetchOptionsOf(options: DatasetOptions): FetchOptions {
   const { client, clock, signal, retries, stallTimeoutMs, onProgress, download } = options

@@ -4,7 +4,7 @@ import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import {
   checkBoolean,
   checkDatasetOptions,
-  checkWhole,
+  checkSlices,
   DATASET_KEYS,
   type DatasetOptions,
   HUB_OPTIONS,
@@ -78,21 +78,6 @@ export function checkOpenXOptions(options: OpenXOptions): CheckedOpenXOptions {
   else checkStored(options, { shuffle, replacement })
   const pad = padOf(options)
   return { streaming, shuffle, replacement, strictLength, ...(pad !== undefined && { pad }) }
-}
-
-function checkSlices({ numSlices, sliceLen, batchSize }: OpenXOptions): void {
-  if (numSlices !== undefined) checkWhole('numSlices', numSlices, 1)
-  if (sliceLen !== undefined) checkWhole('sliceLen', sliceLen, 1)
-  if (numSlices !== undefined && sliceLen !== undefined)
-    throw new FulmarError('INCOMPATIBLE', 'options.numSlices must come without sliceLen: got both')
-  const part = numSlices ?? sliceLen ?? 1
-  if (batchSize !== undefined && batchSize % part !== 0) {
-    const name = numSlices === undefined ? 'sliceLen' : 'numSlices'
-    throw new FulmarError(
-      'OUT_OF_RANGE',
-      `options.batchSize must be a multiple of ${name} ${part}: got ${batchSize}`,
-    )
-  }
 }
 
 function checkStreaming(options: OpenXOptions): void {
