@@ -40,7 +40,7 @@ export function datasetSources(): readonly string[] {
 
 /**
  * Opens a data set by `SOURCE:ID`. The case of the source does not matter.
- * @throws {FulmarError} `MALFORMED` without a source; `UNKNOWN_NAME` for an unknown one, with the nearest; those of the source.
+ * @throws {FulmarError} `MALFORMED` without a source, or where a source returns nothing; `UNKNOWN_NAME` for an unknown one, with the nearest; those of the source.
  *
  * @example
  * ```ts
@@ -101,7 +101,14 @@ export async function loadDataset(name: string, options: object = {}): Promise<u
     const detail = `source must be one of ${datasetSources().join(', ')}: got ${JSON.stringify(source)}${hint}`
     throw new FulmarError('UNKNOWN_NAME', detail)
   }
-  return await factory(id, { ...options })
+  return checkReturned(await factory(id, { ...options }), source, id)
+}
+
+/** Refuses the `undefined` of a factory that forgot its `return`, which fails only later where it is used. */
+function checkReturned(dataset: unknown, source: string, id: string): unknown {
+  if (dataset !== undefined && dataset !== null) return dataset
+  const detail = `source ${source} must return a data set for ${JSON.stringify(id)}: got ${describeValue(dataset)}`
+  throw new FulmarError('MALFORMED', detail)
 }
 
 /** @internal The source and the id of `SOURCE:ID`. @throws {FulmarError} `MALFORMED` for another form. */

@@ -72,6 +72,17 @@ describe('registerDataset', () => {
     expect(datasetSources()).not.toContain('factories')
   })
 
+  it.each([undefined, null])('refuses %s from a source by its name', async (nothing) => {
+    registerDataset('nothing', () => nothing, { replace: true })
+    registerDataset('nothing_later', async () => nothing, { replace: true })
+    const rule = (source: string) =>
+      new RegExp(`source ${source} must return a data set for "a:b": got ${nothing}`)
+    await expect(loadDataset('nothing:a:b')).rejects.toThrow(failing('MALFORMED', rule('nothing')))
+    await expect(loadDataset('nothing_later:a:b')).rejects.toThrow(
+      failing('MALFORMED', rule('nothing_later')),
+    )
+  })
+
   it('lists the sources in order', () => {
     registerDataset('aaa', () => 1)
     expect(datasetSources()).toEqual([...datasetSources()].sort())
