@@ -42,8 +42,10 @@ export async function train(
   const onEvent = (event: RunEvent) => {
     if (event.event === 'step') progress.update(event)
     if (event.event === 'eval') {
+      const { meanReward } = event
+      const mean = meanReward === undefined ? '' : `, mean reward ${meanReward.toFixed(3)}`
       progress.print(
-        `${event.phase} step ${event.step}: pass rate ${percent(event.passRate)} of ${event.numProblems}`,
+        `${event.phase} step ${event.step}: pass rate ${percent(event.passRate)} of ${event.numProblems}${mean}`,
       )
     }
   }

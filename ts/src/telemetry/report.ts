@@ -91,6 +91,12 @@ function resultTable(events: readonly RunEvent[]): string {
     rows.push([`pass rate before (${before.phase} step ${before.step})`, percent(before.passRate)])
     rows.push([`pass rate after (${after.phase} step ${after.step})`, percent(after.passRate)])
     rows.push(['gain', `${((after.passRate - before.passRate) * 100).toFixed(1)} points`])
+    // Rewards that are graded may never reach what counts as solved.
+    for (const [name, { meanReward }] of [
+      ['mean reward before', before],
+      ['mean reward after', after],
+    ] as const)
+      if (meanReward !== undefined) rows.push([name, meanReward.toFixed(3)])
   }
   const result = events.find((event) => event.event === 'result')
   const shown = Object.entries(result?.metrics ?? {}).filter(([name]) => !/passRate|numProblems/.test(name))

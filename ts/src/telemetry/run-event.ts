@@ -29,6 +29,8 @@ export interface EvalEvent {
   readonly passRate: number
   /** Problems tried. */
   readonly numProblems: number
+  /** Mean reward of the answers with one; absent in logs of earlier versions, and if no answer has one. */
+  readonly meanReward?: number
 }
 
 /** The end of a run, with its results. */

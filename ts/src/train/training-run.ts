@@ -338,7 +338,9 @@ export class TrainingRun {
     const { numProblems, temperature } = this.#config.eval
     const measured = await this.rollouter.evaluate({ numProblems, temperature, ...this.#signal() })
     const { phase, step } = this.#progress
-    this.#emit({ event: 'eval', phase, step, passRate: measured.passRate, numProblems })
+    const { passRate, meanReward } = measured
+    const rewards = meanReward === null ? {} : { meanReward }
+    this.#emit({ event: 'eval', phase, step, passRate, numProblems, ...rewards })
     const { stopAtPassRate } = this.#config.eval
     if (stopAtPassRate > 0 && measured.passRate >= stopAtPassRate) this.#progress.hasReached = true
     return measured

@@ -34,7 +34,7 @@ describe('fulmar train', () => {
     expect(trained.stdout).toContain(join(runDir, 'report.html'))
     expect(trained.stderr.split('\n')[0]).toBe(`run folder ${runDir}, 3 held-out problems before and after`)
     expect(trained.stderr).toMatch(/sft 2\/2 .*\n/)
-    expect(trained.stderr).toMatch(/grpo step 1: pass rate \d/)
+    expect(trained.stderr).toMatch(/grpo step 1: pass rate \d[\d.]* % of \d+, mean reward \d\.\d{3}/)
     expect(await readFile(join(runDir, 'report.html'), 'utf8')).toContain('<svg')
 
     const again = await fulmar(['train', config])

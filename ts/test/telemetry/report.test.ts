@@ -46,6 +46,14 @@ describe('renderReport', () => {
     expect(html).toContain('<th>pass rate after (grpo step 9)</th><td>81.3 %</td>')
     expect(html).toContain('<td>56.3 points</td>')
     expect(html).toContain('<td>not finished</td>')
+    expect(html).not.toContain('mean reward before')
+  })
+
+  it('shows the mean reward, which may rise where no problem counts as solved', () => {
+    const graded = (number: number, meanReward: number) => ({ ...evaluation(number, 0), meanReward })
+    const html = page({ events: [graded(0, 0.25), graded(9, 0.75)] })
+    expect(html).toContain('<th>mean reward before</th><td>0.250</td>')
+    expect(html).toContain('<th>mean reward after</th><td>0.750</td>')
   })
 
   it('draws loss, accuracy and margin of a run that learns from pairs', () => {
