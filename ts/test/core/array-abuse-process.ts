@@ -88,6 +88,8 @@ async function adapterBytes(): Promise<Uint8Array> {
   return await made.loraToSafetensors()
 }
 
+/** An archive without members: the record at its end. */
+const EMPTY_ZIP = Uint8Array.of(80, 75, 5, 6, ...new Uint8Array(18))
 const maze = golden(
   'dataset/raw/web/rail.eecs.berkeley.edu/datasets/offline_rl/maze2d/maze2d-umaze-sparse-v1.hdf5',
 )
@@ -173,6 +175,7 @@ const GIVEN: Readonly<Record<string, () => Readonly<Record<string, unknown>>>> =
   'TokenDistribution#logProb': () => ({ ids: Uint32Array.of(1, 2, 3, 1) }),
   readHdf5: () => ({ bytes: corpus('hdf5/plain') }),
   readD4RL: () => ({ bytes: maze }),
+  readNpz: () => ({ bytes: EMPTY_ZIP }),
   readMinari: () => ({ bytes: episodes.bytes, metadata: episodes.metadata }),
   search: () => ({ ...searchOptions(), '.invalidActions': [0, 0], '.rootGumbel': [0, 0] }),
   'TableModel#root': () => ({ states: [0, 1] }),
