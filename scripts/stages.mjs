@@ -133,7 +133,7 @@ function countTap(output) {
 
 /** Files of rows that tests of Rust or TypeScript read themselves: texts, optimizers, and what needs no other program. */
 const READ_BY_TESTS = new Set(
-  `chat/chatml chat/family dataset/images fetch/hub fetch/transfer model/optimizers reward/gsm8k reward/ifeval reward/languages reward/sentences
+  `chat/chatml chat/family dataset/images fetch/transfer model/optimizers reward/gsm8k reward/ifeval reward/languages reward/sentences
   template/builtin template/expressions template/selection
   tokenizer/byte_bpe/qwen2 tokenizer/byte_bpe/smollm2 tokenizer/byte_bpe/tiktoken`.split(/\s+/),
 )

@@ -1,16 +1,19 @@
 /**
- * Data sets of D4RL and Minari: fetched or read, converted and opened; rows and parts of episodes drawn from them. Compared with TorchRL, with
- * h5py that reads alone, and with Minari that iterates alone. Ours from Node, through its public classes.
+ * Data sets of D4RL, Minari, Atari DQN replay and LeRobot: fetched or read, converted and opened; rows and parts of episodes drawn from them.
+ * Compared with TorchRL, with h5py that reads alone, and with Minari that iterates alone. Ours from Node, through its public classes.
  */
 
-import { createReadStream, mkdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { createHash } from 'node:crypto'
+import { createReadStream, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 import { fetchClient, type Tensor, type TensorDict } from 'fulmar'
 import {
+  AtariDQNExperienceReplay,
   type BaseDatasetExperienceReplay,
   D4RLExperienceReplay,
+  LeRobotExperienceReplay,
   MinariExperienceReplay,
   readD4RL,
 } from 'fulmar/dataset'
@@ -32,8 +35,11 @@ import { installTrl } from './trl.js'
 const D4RL_ID = 'hopper-medium-v2'
 const D4RL_FILE = 'hopper_medium-v2.hdf5'
 const MINARI_ID = 'bench/halfcheetah-v0'
+const ATARI_ID = 'Pong/1'
+const ROBOT_ID = 'bench/robot'
 const [SLICES, SLICE] = [8, 32]
 const BATCH = 256
+const FRAMES = 32
 /** The largest relative difference of two sums of all rewards, added in other orders. */
 const TOLERANCE = 1e-9
 
@@ -117,6 +123,8 @@ async function worksOf(): Promise<Work[]> {
   const sampled = await openMinari('force')
   const slices = new SliceSampler({ numSlices: SLICES, trajKey: 'episode', endKeys: [] })
   const sliced = await openMinari(false, { sampler: slices, batchSize: SLICES * SLICE })
+  const frames = await openAtari('force')
+  const robot = await openRobot('force')
   const rival = (name: string, atLeast: number, compares = true) => ({ name, goal: { atLeast }, compares })
   const rewards = (rows: TensorDict) => sumOf(rows.tensor(['next', 'reward']))
   const inMemory = () => readD4RL(readFileSync(join(folder, D4RL_FILE))).steps
@@ -154,6 +162,22 @@ async function worksOf(): Promise<Work[]> {
       'slices cached': rival('TorchRL, cached', 20),
       slices: rival('TorchRL', 20),
     }),
+    {
+      work: 'Atari DQN replay, a split of 20,000 frames: read, converted, opened',
+      run: () => openAtari('force'),
+      result: async () => (await openAtari('force')).length,
+      repeats: 1,
+      rivals: { 'convert atari': rival('TorchRL', 1.5) },
+    },
+    drawn(`${FRAMES} rows of Atari DQN replay drawn`, frames, { 'sample atari': rival('TorchRL', 8) }),
+    {
+      work: 'LeRobot, 100,000 frames of 14 + 14 floats: fetched, converted, opened',
+      run: () => openRobot('force'),
+      result: async () => sumOf((await openRobot('force')).readAllInOrder().tensor('action')),
+      repeats: 1,
+      rivals: { 'convert robot': rival('TorchRL', 30) },
+    },
+    drawn(`${BATCH} rows of LeRobot drawn`, robot, { 'sample robot': rival('TorchRL', 8) }),
   ]
 }
 
@@ -189,6 +213,43 @@ async function openMinari(
     ...{ loadFromLocalMinari: true, minariRoot: join(folder, 'minari'), root: join(folder, 'ours') },
     ...{ download, batchSize: BATCH, ...more },
   })
+}
+
+async function openAtari(download: boolean | 'force') {
+  return await AtariDQNExperienceReplay.open(ATARI_ID, {
+    ...{ folder: join(folder, 'gs', 'atari-replay-datasets'), root: join(folder, 'atari'), numSplits: 1 },
+    ...{ download, batchSize: FRAMES },
+  })
+}
+
+/** The client is a hub that reads the files. */
+async function openRobot(download: boolean | 'force') {
+  const robot = join(folder, 'robot')
+  const commit = '0'.repeat(40)
+  const client = fetchClient(async (url, { method = 'GET' } = {}) => {
+    const { pathname } = new URL(url)
+    if (pathname.includes('/revision/')) return Response.json({ sha: commit })
+    if (pathname.includes('/tree/')) return Response.json(filesIn(robot))
+    const path = join(robot, pathname.split(`/resolve/${commit}/`)[1] ?? '')
+    const headers = { etag: `"${sha1(readFileSync(path))}"`, 'x-repo-commit': commit }
+    const sized = { ...headers, 'content-length': String(statSync(path).size) }
+    return new Response(method === 'HEAD' ? null : readFileSync(path), { headers: sized })
+  })
+  return await LeRobotExperienceReplay.open(ROBOT_ID, {
+    ...{ client, cache: join(folder, 'hub'), root: join(folder, 'robot-rows'), decodeVideo: false },
+    ...{ download, batchSize: BATCH },
+  })
+}
+
+function filesIn(root: string) {
+  const names = readdirSync(root, { recursive: true, encoding: 'utf8' })
+  const files = names.filter((name) => statSync(join(root, name)).isFile())
+  return files.map((path) => ({ type: 'file', path, size: statSync(join(root, path)).size }))
+}
+
+/** The id that git gives to a file. */
+function sha1(bytes: Uint8Array): string {
+  return createHash('sha1').update(`blob ${bytes.length}\0`).update(bytes).digest('hex')
 }
 
 function sumOf({ data }: Tensor): number {

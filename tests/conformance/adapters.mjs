@@ -19,10 +19,13 @@
  * promise. What it throws is a difference.
  */
 
-import { absent } from './absent.mjs'
+import { brokenDatasets } from './broken-datasets.mjs'
 import { chatEnvs } from './chat-env.mjs'
+import { datasetParts } from './dataset-parts.mjs'
+import { datasets } from './datasets.mjs'
 import { ggufBlocks } from './gguf-blocks.mjs'
 import { history } from './history.mjs'
+import { hub } from './hub.mjs'
 import { jinja } from './jinja.mjs'
 import { losses } from './losses.mjs'
 import { objective } from './objective.mjs'
@@ -75,5 +78,8 @@ export const ADAPTERS = [
   rewards,
   tldr,
   rlhf,
-  absent,
+  datasets,
+  datasetParts,
+  brokenDatasets,
+  hub,
 ]

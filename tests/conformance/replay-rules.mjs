@@ -36,7 +36,6 @@ const LANES = 'an item is no step of lanes'
 const STATS = 'the size in stats counts every row that holds an item'
 const LISTS = 'lists can be edited too'
 const VALUES = 'values are tensors'
-const EMPTIED = 'an immutable buffer can be emptied'
 const STATES = 'every writer has a state'
 const CAPACITY = 'a storage that is loaded keeps its capacity'
 const CHANCE = 'which rows are free is chance'
@@ -263,13 +262,6 @@ const IMPLIED = {
     const model = before.clone()
     const outcome = model.apply({ ...op, state: { live: ours.live } })
     return isDeepStrictEqual(model.live(), after.live()) ? {} : { rule: CHANCE, outcome, model }
-  },
-  empty(before, op, theirs) {
-    if (theirs.error === undefined) return {}
-    const model = before.clone()
-    model.writer = 'RoundRobinWriter'
-    const outcome = model.apply(op)
-    return { rule: EMPTIED, outcome, model: Object.assign(model, { writer: before.writer }) }
   },
   stats: (before, _, { ok }) =>
     before.size === before.storageLen

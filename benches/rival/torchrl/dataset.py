@@ -7,28 +7,38 @@ Each line of standard input is a request, `{kind: "make"}` or `{kind: "run", nam
 
 from answering import serve
 
+import gzip
+import json
 import os
 import sys
 from pathlib import Path
 
 folder = Path(sys.argv[1])
 os.environ["MINARI_DATASETS_PATH"] = str(folder / "minari")
+# torchrl calls `gsutil` for the files of Atari: ours copies them from the folder.
+os.environ["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"
 
 import gymnasium
 import h5py
+import huggingface_hub
 import minari
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import torch
 import torchrl
 from minari.data_collector import EpisodeBuffer
 from torchrl.data import SliceSampler
 from torchrl.data.datasets import d4rl
-from torchrl.data.datasets import D4RLExperienceReplay, MinariExperienceReplay
+from torchrl.data.datasets import AtariDQNExperienceReplay, D4RLExperienceReplay, LeRobotExperienceReplay
+from torchrl.data.datasets import MinariExperienceReplay
 
 D4RL_ID, D4RL_FILE = "hopper-medium-v2", "hopper_medium-v2.hdf5"
 MINARI_ID = "bench/halfcheetah-v0"
 STEPS, EPISODES, EPISODE = 1_000_000, 100, 1000
 SLICES, SLICE = 8, 32
+ATARI_ID, FRAMES = "Pong/1", 20_000
+ROBOT_ID, ROBOT_FRAMES = "bench/robot", 100_000
 
 
 def make():
@@ -51,6 +61,76 @@ def make():
     }
     about = {"algorithm_name": "none", "author": "none", "author_email": "none", "code_permalink": "none"}
     minari.create_dataset_from_buffers(dataset_id=MINARI_ID, buffer=episodes, **spaces, **about)
+    make_atari(random)
+    make_robot(random)
+
+
+def make_atari(random):
+    logs = folder / "gs" / "atari-replay-datasets" / "dqn" / ATARI_ID / "replay_logs"
+    logs.mkdir(parents=True)
+    # A ball moves over a still background.
+    frames = np.broadcast_to(random.integers(0, 80, (84, 84), dtype=np.uint8), (FRAMES, 84, 84)).copy()
+    for at in range(FRAMES):
+        frames[at, at % 80 : at % 80 + 4, at * 7 % 80 : at * 7 % 80 + 4] = 236
+    arrays = {"$store$_observation": frames, "$store$_action": random.integers(0, 6, FRAMES, dtype=np.int32)}
+    arrays |= {"$store$_reward": random.integers(-1, 2, FRAMES).astype(np.float32)}
+    arrays |= {"$store$_terminal": (np.arange(1, FRAMES + 1) % 500 == 0).astype(np.uint8)}
+    arrays |= {"add_count": np.array(FRAMES), "invalid_range": np.arange(5)}
+    for name, array in arrays.items():
+        with gzip.open(logs / f"{name}_ckpt.0.gz", "wb", compresslevel=1) as file:
+            np.save(file, array)
+    (folder / "bin").mkdir()
+    gsutil = folder / "bin" / "gsutil"
+    gsutil.write_text(GSUTIL.format(sys.executable, folder / "gs"))
+    gsutil.chmod(0o755)
+
+
+GSUTIL = """#!{}
+import shutil, sys
+from pathlib import Path
+args, root = [one for one in sys.argv[1:] if not one.startswith("-")], Path("{}")
+local = lambda url: root / url.removeprefix("gs://")
+if args[0] == "ls":
+    for path in sorted(local(args[1]).iterdir()):
+        print("gs://" + str(path.relative_to(root)))
+if args[0] == "cp":
+    for url in args[1:-1]:
+        shutil.copy(local(url), args[-1])
+"""
+
+
+def make_robot(random):
+    root = folder / "robot"
+    (root / "meta" / "episodes" / "chunk-000").mkdir(parents=True)
+    (root / "data" / "chunk-000").mkdir(parents=True)
+    count = ROBOT_FRAMES // EPISODE
+    at = np.arange(ROBOT_FRAMES)
+
+    def joints():
+        return pa.FixedSizeListArray.from_arrays(random.standard_normal(14 * ROBOT_FRAMES).astype(np.float32), 14)
+
+    columns = {"observation.state": joints(), "action": joints(), "timestamp": (at % EPISODE / 50).astype(np.float32)}
+    columns |= {"frame_index": at % EPISODE, "episode_index": at // EPISODE, "index": at, "task_index": at * 0}
+    pa.parquet.write_table(pa.table(columns), root / "data" / "chunk-000" / "file-000.parquet")
+    episodes = [
+        {"episode_index": number, "tasks": ["fold"], "length": EPISODE, "data/chunk_index": 0, "data/file_index": 0}
+        | {"dataset_from_index": number * EPISODE, "dataset_to_index": (number + 1) * EPISODE}
+        for number in range(count)
+    ]
+    pa.parquet.write_table(pa.Table.from_pylist(episodes), root / "meta" / "episodes" / "chunk-000" / "file-000.parquet")
+    pa.parquet.write_table(pa.table({"task_index": [0], "task": ["fold"]}), root / "meta" / "tasks.parquet")
+    shapes = {"observation.state": 14, "action": 14, "timestamp": 1}
+    shapes |= {"frame_index": 1, "episode_index": 1, "index": 1, "task_index": 1}
+    floats = ("observation.state", "action", "timestamp")
+    features = {
+        name: {"dtype": "float32" if name in floats else "int64", "shape": [width], "names": None}
+        for name, width in shapes.items()
+    }
+    about = {"codebase_version": "v3.0", "fps": 50, "total_episodes": count, "total_frames": ROBOT_FRAMES}
+    about |= {"total_tasks": 1, "chunks_size": 1000, "features": features, "video_path": None}
+    about |= {"data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"}
+    (root / "meta" / "info.json").write_text(json.dumps(about))
+    huggingface_hub.snapshot_download = lambda *_, **__: str(root)
 
 
 def episode(random, number):
@@ -78,6 +158,25 @@ def open_d4rl(download, **options):
 def open_minari(download, **options):
     options = {"batch_size": 256, "load_from_local_minari": True, "root": folder / "torchrl-minari"} | options
     return MinariExperienceReplay(MINARI_ID, download=download, **options)
+
+
+def open_atari(download, **options):
+    AtariDQNExperienceReplay._max_runs = 1
+    options = {"batch_size": 32, "root": folder / "torchrl-atari"} | options
+    return AtariDQNExperienceReplay(ATARI_ID, download=download, **options)
+
+
+def open_robot(download, **options):
+    options = {"batch_size": 256, "root": folder / "torchrl-robot", "decode_video": False} | options
+    return LeRobotExperienceReplay(ROBOT_ID, download=download, **options)
+
+
+def convert_atari():
+    return float(len(open_atari("force")))
+
+
+def convert_robot():
+    return float(open_robot("force")[:]["action"].double().sum())
 
 
 def convert_d4rl():
@@ -117,6 +216,8 @@ def sample(name):
         "sample minari": lambda: open_minari(False),
         "slices cached": lambda: slices(True),
         "slices": lambda: slices(False),
+        "sample atari": lambda: open_atari(False),
+        "sample robot": lambda: open_robot(False),
     }
     if name not in buffers:
         buffers[name] = makers[name]()
@@ -128,6 +229,8 @@ WORKS = {
     "read h5py": read_h5py,
     "convert minari": convert_minari,
     "iterate minari": iterate_minari,
+    "convert atari": convert_atari,
+    "convert robot": convert_robot,
 }
 
 

@@ -133,8 +133,8 @@ fn buffers_over_it_are_those_over_memory() {
             ours.update_priority(&[0], &[step as f32]).unwrap();
             theirs.update_priority(&[0], &[step as f32]).unwrap();
             if step == 8 {
-                ours.clear(true);
-                theirs.clear(true);
+                ours.clear(true).unwrap();
+                theirs.clear(true).unwrap();
             }
             assert_eq!(ours.state().unwrap(), theirs.state().unwrap());
         }
@@ -176,7 +176,7 @@ fn each_of_several_buffers_learns_what_the_others_wrote() {
     assert_eq!(one.writer().write_count(), 12);
     let late = open();
     assert_eq!(numbers_of(&late.read_all_in_order(None).unwrap()), [11, 12, 3, 4, 5, 6, 7, 8, 9, 10]);
-    one.clear(false);
+    one.clear(false).unwrap();
     assert!(matches!(other.sample(Some(1)), Err(error) if error.kind() == ErrorKind::Empty));
     assert_eq!(other.extend(&items(&[20])).unwrap(), [Some(0)]);
     assert_eq!(numbers_of(&one.sample(Some(3)).unwrap().items), [20; 3]);

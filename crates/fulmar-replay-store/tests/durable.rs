@@ -267,7 +267,7 @@ fn counts_of_rewrites_from_before_an_opening_are_stale() {
         assert!(now[row] > before[row] && !updated(&mut again, row as i64, before[row]), "row {row}");
     }
     assert!(updated(&mut again, 2, now[2]));
-    again.clear(false);
+    again.clear(false).unwrap();
     drop(again);
     let mut emptied = tracking();
     emptied.extend(&items(20, 1)).unwrap();

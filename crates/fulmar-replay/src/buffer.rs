@@ -319,12 +319,17 @@ impl ReplayBuffer {
     }
 
     /// Empties the buffer; `keeps_count` keeps the write count.
-    pub fn clear(&mut self, keeps_count: bool) {
+    ///
+    /// # Errors
+    /// `Incompatible` if its writer is an [`ImmutableWriter`](crate::ImmutableWriter).
+    pub fn clear(&mut self, keeps_count: bool) -> Result<()> {
+        self.writer.check_clear()?;
         self.storage.clear();
         self.writer.clear(keeps_count);
         self.sampler.clear();
         self.unit.clear();
         self.note_seen();
+        Ok(())
     }
 
     pub(crate) fn draw(&mut self, count: Option<usize>) -> Result<Sampled> {

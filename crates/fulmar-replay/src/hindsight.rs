@@ -177,9 +177,13 @@ impl HindsightReplayBuffer {
     }
 
     /// Empties the buffer.
-    pub fn clear(&mut self) {
-        self.buffer.clear(false);
+    ///
+    /// # Errors
+    /// The errors of [`ReplayBuffer::clear`].
+    pub fn clear(&mut self) -> Result<()> {
+        self.buffer.clear(false)?;
         self.hindsight.clear();
+        Ok(())
     }
 
     fn relabelled(&mut self, mut batch: Batch) -> Result<Batch> {

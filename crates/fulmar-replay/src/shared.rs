@@ -244,10 +244,10 @@ impl SharedReplayBuffer {
     /// Empties the buffer and drops prefetched batches; `keeps_count` keeps the write count.
     ///
     /// # Errors
-    /// `Forbidden` in a part that the buffer is calling.
+    /// `Forbidden` in a part that the buffer is calling; the errors of [`ReplayBuffer::clear`].
     pub fn clear(&self, keeps_count: bool) -> Result<()> {
         let mut parts = self.parts()?;
-        parts.clear(keeps_count);
+        parts.clear(keeps_count)?;
         self.ahead().clear();
         Ok(())
     }

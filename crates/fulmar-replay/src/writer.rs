@@ -60,6 +60,14 @@ pub trait Writer: Stateful {
         None
     }
 
+    /// Refuses to empty the rows, where they must stay.
+    ///
+    /// # Errors
+    /// `Incompatible` of a writer that refuses every write.
+    fn check_clear(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Empties every row; `keeps_count` keeps the write count.
     fn clear(&mut self, keeps_count: bool);
 }

@@ -13,6 +13,7 @@ import {
 } from '../core/index.js'
 import { nameParts } from '../fetch/file-name.js'
 import { fetchSnapshot } from '../fetch/index.js'
+import type { AnySpec } from '../spec/index.js'
 import type { Json } from '../tensor/index.js'
 import { BaseDatasetExperienceReplay, type DatasetPlace, placeOf } from './dataset-experience-replay.js'
 import { converter, ensureFolder, removeFolder } from './dataset-folder.js'
@@ -25,6 +26,7 @@ import {
   type HubDatasetOptions,
   hubOptionsOf,
 } from './dataset-options.js'
+import { specOf } from './minari-spec.js'
 
 /** Options of {@link MinariExperienceReplay.open}. */
 export interface MinariOptions extends DatasetOptions, HubDatasetOptions {
@@ -97,6 +99,19 @@ export class MinariExperienceReplay extends BaseDatasetExperienceReplay {
     const conversion = { splitTrajs }
     await ensureFolder({ dataPath: place.dataPath, label: `minari:${id}`, conversion, convert }, options)
     return new MinariExperienceReplay(place, options, await metadataIn(place))
+  }
+
+  /**
+   * Spec of one observation; `null` where its values are not described. A new one at each read.
+   * @throws {FulmarError} `INCOMPATIBLE` for a space that is not one of Gymnasium's with a fixed shape.
+   */
+  get observationSpec(): AnySpec | null {
+    return specOf(this.metadata.observation_space ?? null, 'observation_space')
+  }
+
+  /** The same of an action. */
+  get actionSpec(): AnySpec | null {
+    return specOf(this.metadata.action_space ?? null, 'action_space')
   }
 
   /** Removes the folders of the rows, split and not. */

@@ -380,7 +380,10 @@ export class ReplayBuffer {
     return this
   }
 
-  /** Empties every row, and what transforms hold back; `keepWriteCount`: figures still count what was written. */
+  /**
+   * Empties every row, and what transforms hold back; `keepWriteCount`: figures still count what was written.
+   * @throws {FulmarError} `INCOMPATIBLE` with an `ImmutableDatasetWriter`.
+   */
   clear(options: { keepWriteCount?: boolean } = {}): void {
     checkKnownKeys('options', options, ['keepWriteCount'])
     this.#native.call((buffer) => buffer.clear(options.keepWriteCount ?? false))

@@ -8,12 +8,11 @@ import {
   parquetSchema,
   type SchemaTree,
 } from 'hyparquet'
-import { compressors } from 'hyparquet-compressors'
 import { FulmarError, messageOf, openRegular, unreadable } from '../core/index.js'
 import type { Dtype } from '../tensor/index.js'
 import { checkCount, TABLE_BYTES_MAX, TABLE_ROWS_MIN } from './column.js'
 import { leafDtype } from './parquet.js'
-import { withCheckedPages } from './parquet-pages.js'
+import { PARQUET_COMPRESSORS, withCheckedPages } from './parquet-pages.js'
 
 /** A column: what its cells hold, below how many lists. */
 export interface FileColumn {
@@ -61,7 +60,7 @@ export class ParquetFile {
     const source = await openSource(path)
     try {
       const metadata = await inFile(path, () => parquetMetadataAsync(source.buffer))
-      return new ParquetFile(path, metadata, source)
+      return await inFile(path, async () => new ParquetFile(path, metadata, source))
     } catch (error) {
       await source.close()
       throw named(path, error)
@@ -72,8 +71,8 @@ export class ParquetFile {
   async read(column: string, group: RowGroup): Promise<ArrayLike<unknown>> {
     return await inFile(this.path, async () => {
       const scan = await parquetScan({
-        ...{ file: this.#buffer, metadata: this.#metadata, columns: [column], compressors },
-        ...{ utf8: false, ...group },
+        ...{ file: this.#buffer, metadata: this.#metadata, columns: [column], ...group },
+        ...{ compressors: PARQUET_COMPRESSORS, utf8: false, useOffsetIndex: false },
       })
       const cells = await scan.readColumn({ column, ...group })
       const wanted = group.rowEnd - group.rowStart

@@ -1,14 +1,29 @@
-/** Pages of Parquet files. Their headers are checked before `hyparquet` follows them: a header without a size is a loop without end there. */
+/**
+ * Pages of Parquet files. Their headers and runs are checked before `hyparquet` follows them: there a header without a size is a loop without
+ * end, and a run may fill all memory.
+ */
 
-import type { AsyncBuffer, FileMetaData } from 'hyparquet'
+import type { AsyncBuffer, ColumnMetaData, Compressors, FileMetaData, PageHeader } from 'hyparquet'
 import { parquetHeader } from 'hyparquet/src/column.js'
+import { getMaxDefinitionLevel, getMaxRepetitionLevel, getSchemaPath } from 'hyparquet/src/schema.js'
+import { compressors, decompressZstd } from 'hyparquet-compressors'
 import { TABLE_BYTES_MAX } from './column.js'
+import { checkLevels, checkRuns, checkValues, type PageRuns } from './parquet-runs.js'
 
 /** The pages of a column in a group of rows. */
 interface Chunk {
   readonly start: number
   readonly end: number
   readonly numValues: number
+  readonly column: ColumnMetaData
+  /** Bits of a repetition level and of a definition level. */
+  readonly levelBits: readonly number[]
+}
+
+/** @internal Codecs, none of which gives more bytes than the header of a page. */
+export const PARQUET_COMPRESSORS: Compressors = {
+  ...compressors,
+  ZSTD: (input, sizeBytes) => decompressZstd(input, new Uint8Array(sizeBytes)),
 }
 
 /** @internal The same file, the pages of whose columns are checked as they are read. */
@@ -20,7 +35,7 @@ export function withCheckedPages(file: AsyncBuffer, metadata: FileMetaData): Asy
       const chunk = chunks[at] as Chunk
       if (chunk.start >= end) break
       if (chunk.end <= end)
-        checkPages(new DataView(bytes, chunk.start - start, chunk.end - chunk.start), chunk.numValues)
+        checkPages(new DataView(bytes, chunk.start - start, chunk.end - chunk.start), chunk)
     }
     return bytes
   }
@@ -28,7 +43,7 @@ export function withCheckedPages(file: AsyncBuffer, metadata: FileMetaData): Asy
 }
 
 /** The chunks of a file in the order of their places. */
-function chunksOf({ row_groups: groups }: FileMetaData): readonly Chunk[] {
+function chunksOf({ row_groups: groups, schema }: FileMetaData): readonly Chunk[] {
   const chunks: Chunk[] = []
   for (const { columns } of groups) {
     for (const { meta_data: column } of columns) {
@@ -36,7 +51,9 @@ function chunksOf({ row_groups: groups }: FileMetaData): readonly Chunk[] {
       const [dictionary, data] = [Number(column.dictionary_page_offset ?? 0), Number(column.data_page_offset)]
       const start = dictionary > 0 && dictionary < data ? dictionary : data
       const end = start + Number(column.total_compressed_size)
-      chunks.push({ start, end, numValues: Number(column.num_values) })
+      const path = getSchemaPath(schema, column.path_in_schema)
+      const levelBits = [getMaxRepetitionLevel(path), getMaxDefinitionLevel(path)].map(bitsOf)
+      chunks.push({ start, end, numValues: Number(column.num_values), column, levelBits })
     }
   }
   return chunks.sort((a, b) => a.start - b.start)
@@ -53,9 +70,11 @@ function firstFrom(chunks: readonly Chunk[], start: number): number {
   return low
 }
 
-function checkPages(view: DataView<ArrayBuffer>, numValues: number): void {
+const bitsOf = (most: number): number => 32 - Math.clz32(most)
+
+function checkPages(view: DataView<ArrayBuffer>, chunk: Chunk): void {
   const reader = { view, offset: 0 }
-  for (let left = numValues; left > 0 && reader.offset < view.byteLength - 1; ) {
+  for (let left = chunk.numValues; left > 0 && reader.offset < view.byteLength - 1; ) {
     const header = parquetHeader(reader)
     const sizeBytes = header.compressed_page_size
     checkWhole('compressed_page_size', sizeBytes, view.byteLength - reader.offset)
@@ -67,9 +86,50 @@ function checkPages(view: DataView<ArrayBuffer>, numValues: number): void {
       const { num_values: count } = header.data_page_header ?? header.data_page_header_v2 ?? {}
       checkWhole('num_values', count, left)
       left -= count ?? 0
+      checkPage(new Uint8Array(view.buffer, view.byteOffset + reader.offset, sizeBytes), header, chunk)
     }
     reader.offset += sizeBytes
   }
+}
+
+/** Follows the runs of a data page. Levels of the second version are never compressed. */
+function checkPage(bytes: Uint8Array, header: PageHeader, { column, levelBits }: Chunk): void {
+  const { data_page_header: first, data_page_header_v2: second, uncompressed_page_size: sizeBytes } = header
+  const { num_values: numValues = 0, encoding } = first ?? second ?? {}
+  const values = runsOf(encoding, column)
+  if (second === undefined) {
+    if (values === 'plain' && levelBits.every((bits) => bits === 0)) return
+    checkRuns(unpacked(bytes, sizeBytes, column), { numValues, levelBits, values })
+    return
+  }
+  const { repetition_levels_byte_length: repetition, definition_levels_byte_length: definition } = second
+  checkWhole('repetition_levels_byte_length', repetition, bytes.length)
+  checkWhole('definition_levels_byte_length', definition, bytes.length - repetition)
+  checkWhole('num_nulls', second.num_nulls, numValues)
+  const [begin, end] = [repetition, repetition + definition]
+  for (const [at, levels] of [bytes.subarray(0, begin), bytes.subarray(begin, end)].entries())
+    if (levelBits[at]) checkLevels(levels, numValues, levelBits[at])
+  if (values === 'plain') return
+  const rest = bytes.subarray(end)
+  checkValues(
+    second.is_compressed === false ? rest : unpacked(rest, sizeBytes - end, column),
+    numValues,
+    values,
+  )
+}
+
+function runsOf(encoding: string | undefined, { type }: ColumnMetaData): PageRuns['values'] {
+  if (encoding === 'PLAIN_DICTIONARY' || encoding === 'RLE_DICTIONARY') return 'dictionary'
+  if (encoding !== 'RLE') return 'plain'
+  return type === 'BOOLEAN' ? 'truths' : 'dictionary'
+}
+
+/** The bytes of a page; those of a codec that is not there are refused by the reader. */
+function unpacked(bytes: Uint8Array, sizeBytes: number, { codec }: ColumnMetaData): Uint8Array {
+  if (codec === 'UNCOMPRESSED') return bytes
+  const decompress = PARQUET_COMPRESSORS[codec]
+  if (decompress === undefined) throw new Error(`parquet unsupported compression codec: ${codec}`)
+  return decompress(bytes, sizeBytes)
 }
 
 function checkWhole(name: string, value: number | undefined, most: number): void {

@@ -2,11 +2,10 @@
 
 import type { FileHandle } from 'node:fs/promises'
 import { type AsyncBuffer, parquetMetadataAsync, parquetReadObjects } from 'hyparquet'
-import { compressors } from 'hyparquet-compressors'
 import { FulmarError, messageOf, openRegular, unreadable } from '../core/index.js'
 import { checkRows, TABLE_BYTES_MAX, TABLE_ROWS_MIN } from './column.js'
 import { checkUnpacked } from './parquet.js'
-import { withCheckedPages } from './parquet-pages.js'
+import { PARQUET_COMPRESSORS, withCheckedPages } from './parquet-pages.js'
 
 /** Values of a row by the names of their columns. */
 export type TableRow = Readonly<Record<string, unknown>>
@@ -23,14 +22,14 @@ export async function* parquetParts(path: string): AsyncGenerator<readonly Table
     const { size } = await handle.stat()
     const file = bufferOf(handle, size)
     const metadata = await reading(path, () => parquetMetadataAsync(file))
-    const pages = withCheckedPages(file, metadata)
+    const pages = await reading(path, async () => withCheckedPages(file, metadata))
     let rowStart = 0
     for (const group of metadata.row_groups) {
       const numRows = Number(group.num_rows)
       checkRows(numRows, Math.max(8 * size, TABLE_ROWS_MIN))
       checkUnpacked({ row_groups: [group] })
       const rowEnd = rowStart + numRows
-      const range = { file: pages, metadata, compressors, rowStart, rowEnd }
+      const range = { file: pages, metadata, compressors: PARQUET_COMPRESSORS, rowStart, rowEnd }
       yield await reading(path, () => parquetReadObjects(range))
       rowStart = rowEnd
     }

@@ -8,7 +8,6 @@ import {
   parquetSchema,
   type SchemaTree,
 } from 'hyparquet'
-import { compressors } from 'hyparquet-compressors'
 import { parquetWriteBuffer, type SchemaElement } from 'hyparquet-writer'
 import { checkGiven, checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import type { Dtype, TensorDict } from '../tensor/index.js'
@@ -26,7 +25,7 @@ import {
   METADATA_KEY,
   TABLE_BYTES_MAX,
 } from './column.js'
-import { withCheckedPages } from './parquet-pages.js'
+import { PARQUET_COMPRESSORS, withCheckedPages } from './parquet-pages.js'
 
 /** Options of {@link toParquet}. */
 export interface ParquetOptions {
@@ -120,7 +119,11 @@ async function parsed(file: ArrayBuffer, limit: number) {
     checkRows(Number(metadata.num_rows), limit)
     checkUnpacked(metadata)
     const pages = withCheckedPages(asyncBufferOf(file), metadata)
-    const rows: Record<string, unknown>[] = await parquetReadObjects({ file: pages, metadata, compressors })
+    const rows: Record<string, unknown>[] = await parquetReadObjects({
+      file: pages,
+      metadata,
+      compressors: PARQUET_COMPRESSORS,
+    })
     return { fields: parquetSchema(metadata).children, forms: formsOf(text), rows }
   } catch (cause) {
     if (cause instanceof FulmarError) throw cause

@@ -32,7 +32,7 @@ async function damaged(row: GoldenRow) {
 }
 
 describe.runIf(isNative)('MinariExperienceReplay', () => {
-  for (const row of rowsOf('datasets', 'Minari').filter(({ ok }) => ok))
+  for (const row of rowsOf('datasets', 'Minari').filter(({ ok }) => ok?.all))
     it(`opens ${row.dataset_id}${splitOf(row) ? ' split' : ''} as TorchRL`, async () => {
       const options = { ...(await minariOptions()), splitTrajs: splitOf(row) }
       const buffer = await MinariExperienceReplay.open(row.dataset_id, options)

@@ -12,7 +12,7 @@ import { temporaryFolder } from '../telemetry/folder.js'
 import { failing } from '../torchrl/envs/chats.js'
 import { d4rlOptions, isNative, minariOptions, rowsOf } from './golden-rows.js'
 
-const WHOLE = rowsOf('datasets', 'Minari').filter(({ ok, options }) => ok && !options.split_trajs)
+const WHOLE = rowsOf('datasets', 'Minari').filter(({ ok, options }) => ok?.all && !options.split_trajs)
 
 /** Three steps of two episodes. */
 function steps(): TensorDict {

@@ -47,7 +47,8 @@ async function contentOf(cache: string): Promise<[string, number | string][]> {
 
 describe('fetchHubFile', () => {
   it('asks what the official client asks and leaves the cache that it leaves', async () => {
-    const rows = (await readFile(new URL('hub.jsonl', GOLDEN), 'utf8')).trimEnd().split('\n')
+    const lines = (await readFile(new URL('hub.jsonl', GOLDEN), 'utf8')).trimEnd().split('\n')
+    const rows = lines.map((line) => JSON.parse(line)).filter(({ topic }) => topic === 'hf_hub_download')
     const folder = 'DAPG(expert)/door_v2d-v1'
     const hub = await startHub({
       ...{ kind: 'dataset', repo: 'jdvakil/RoboSet_Sim', commit: 'f46dd07e4e95d960ad05dca34a7ef8a217ae1fd1' },
@@ -59,8 +60,7 @@ describe('fetchHubFile', () => {
     })
     const cache = await temporaryFolder()
     expect(rows).toHaveLength(10)
-    for (const line of rows) {
-      const { id, args, ok, requests, cache: left }: HubRow = JSON.parse(line)
+    for (const { id, args, ok, requests, cache: left } of rows as readonly HubRow[]) {
       const isResumed = id === 'hub-0010'
       if (isResumed) {
         const blob = '396ae48a09e56e68d0e667b63873c4e8de29e81e4af7135df640f2beccf26ade'

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { FulmarError } from '../../src/core/index.js'
 import { fromParquet, toParquet } from '../../src/table/index.js'
+import { PARQUET_COMPRESSORS } from '../../src/table/parquet-pages.js'
 import { parquetParts } from '../../src/table/parquet-parts.js'
 import { NonTensorStack, Tensor, TensorDict } from '../../src/tensor/index.js'
 import { temporaryFolder } from '../telemetry/folder.js'
@@ -23,6 +24,15 @@ function changed(bytes: Uint8Array, at: number, value: number): Uint8Array {
   const copy = bytes.slice()
   copy[at] = value
   return copy
+}
+
+/** A frame of Zstandard: blocks of one zero each, repeated. */
+function zeros(numBlocks: number, length: number): Uint8Array {
+  const blocks = Array.from({ length: numBlocks }, (_, at) => {
+    const header = (at === numBlocks - 1 ? 1 : 0) + 2 + length * 8
+    return [header & 255, (header >> 8) & 255, header >> 16, 0]
+  })
+  return Uint8Array.from([0x28, 0xb5, 0x2f, 0xfd, 0, 0x38, ...blocks.flat()])
 }
 
 async function readAll(path: string): Promise<undefined> {
@@ -50,6 +60,29 @@ describe('pages of Parquet', () => {
       if (failure) codes.add(failure.code)
     }
     expect([...codes]).toEqual(['CORRUPT'])
+  })
+
+  it('with a run of more values than they have are refused', async () => {
+    const x = Tensor.from([1, 2, 3, 4, 5, 6, 7, 8], { shape: [ROWS, 2] })
+    const bytes = toParquet(TensorDict.from({ x }, { batchSize: [ROWS] }), { compression: 'none' })
+    // Packed levels of repetition, then a run of eight levels of definition.
+    const levels = [3, 0b10101010, 2 * 8, 1]
+    const at = bytes.findIndex((_, place) => levels.every((byte, by) => bytes[place + by] === byte))
+    expect((await fromParquet(changed(bytes, at + 2, 2 * 8))).tensor('x').shape).toEqual([ROWS, 2])
+    const read = fromParquet(changed(bytes, at + 2, 2 * 9))
+    await expect(read).rejects.toThrow(/at most the 8 values of a page: one has 9/)
+  })
+
+  it('whose compressed bytes are more than they state take no more memory', () => {
+    const decompress = PARQUET_COMPRESSORS.ZSTD as (input: Uint8Array, sizeBytes: number) => Uint8Array
+    expect(decompress(zeros(1, 100), 100)).toEqual(new Uint8Array(100))
+    const before = process.memoryUsage().arrayBuffers
+    let read: Uint8Array | undefined
+    try {
+      read = decompress(zeros(1000, 2 ** 17), 100)
+    } catch {}
+    expect(read?.length ?? 100).toBeLessThanOrEqual(100)
+    expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(32 * 2 ** 20)
   })
 
   it('that are whole are read as before', async () => {

@@ -81,8 +81,8 @@ fn buffers_on_one_name_go_round_one_ring() {
         assert_eq!(other.read_all_in_order(None).unwrap(), memory.read_all_in_order(None).unwrap());
         assert_eq!(other.writer().state().unwrap(), memory.writer().state().unwrap());
         if write == 20 {
-            ours[who].clear(true);
-            memory.clear(true);
+            ours[who].clear(true).unwrap();
+            memory.clear(true).unwrap();
             let error = ours[1 - who].sample(Some(1)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Empty, "{error}");
             memory =

@@ -50,6 +50,11 @@ impl Writer for ImmutableWriter {
         Ok(())
     }
 
+    fn check_clear(&self) -> Result<()> {
+        let detail = "the buffer must be writable to be emptied: its data are immutable";
+        Err(Error::new(ErrorKind::Incompatible, detail))
+    }
+
     fn clear(&mut self, _: bool) {}
 }
 

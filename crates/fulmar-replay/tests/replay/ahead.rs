@@ -103,7 +103,7 @@ fn a_batch_holds_what_its_rows_held_when_they_were_drawn() {
     // Another buffer of the storage empties it.
     let storage = buffer.storage().clone();
     let last = buffer.next_batch().unwrap();
-    ReplayBuffer::new(Box::new(storage), ReplayBufferOptions::default()).unwrap().clear(false);
+    ReplayBuffer::new(Box::new(storage), ReplayBufferOptions::default()).unwrap().clear(false).unwrap();
     assert_eq!(last.batch().unwrap().items.batch_size(), [4]);
     buffer.restore(&state).unwrap();
     assert_eq!([next(&buffer).0, next(&buffer).0], waiting.map(|pending| pending.batch().unwrap()));

@@ -251,6 +251,6 @@ fn a_buffer_whose_storage_another_emptied_begins_anew() {
     let mut mine = ReplayBuffer::new(Box::new(storage.clone()), Default::default()).unwrap();
     let mut others = ReplayBuffer::new(Box::new(storage), Default::default()).unwrap();
     mine.extend(&TensorDict::new(&[3]).unwrap()).unwrap();
-    others.clear(false);
+    others.clear(false).unwrap();
     assert_eq!(mine.extend(&TensorDict::new(&[1]).unwrap()).unwrap(), [Some(0)]);
 }

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use crate::golden_rows::{assert_unread, index, indices, list, number, numbers, rows};
 use fulmar_core::ErrorKind;
 use fulmar_core::limits::REPLAY_ROWS_MAX;
-use fulmar_replay::{ImmutableWriter, MaxValueWriter, RoundRobinWriter};
+use fulmar_replay::{
+    ImmutableWriter, MaxValueWriter, ReplayBuffer, ReplayBufferOptions, RoundRobinWriter, TensorStorage,
+    WriterOptions,
+};
+use fulmar_tensor::TensorDict;
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -228,6 +232,17 @@ fn an_immutable_writer_refuses_as_in_the_golden_rows() {
         }
     }
     assert!(refused > 20, "{refused}");
+}
+
+#[test]
+fn a_buffer_with_an_immutable_writer_keeps_its_rows() {
+    let items = TensorDict::new(&[2]).unwrap();
+    let options = ReplayBufferOptions { writer: WriterOptions::Immutable, ..Default::default() };
+    let mut buffer = ReplayBuffer::new(Box::new(TensorStorage::over(&items).unwrap()), options).unwrap();
+    for keeps_count in [false, true] {
+        assert_eq!(buffer.clear(keeps_count).unwrap_err().kind(), ErrorKind::Incompatible);
+    }
+    assert_eq!(buffer.len(), 2);
 }
 
 proptest! {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use fulmar_core::limits::{HDF5_EXPANSION_MAX, HDF5_OBJECTS_MAX, HDF5_SET_BYTES_MAX, TENSOR_DICT_DEPTH_MAX};
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements, open_regular};
 use fulmar_tensor::{Entry, NonTensor, Tensor, TensorDict};
-use hdf5_pure::{Dataset, DatatypeByteOrder, File, Group, VlenStringReadOptions};
+use hdf5_pure::{Dataset, DatatypeByteOrder, File, FormatError, Group, VlenStringReadOptions};
 use serde_json::Value;
 
 use super::datatype::{Elements, elements_of};
@@ -303,10 +303,17 @@ impl Budget {
 fn guarded<T>(read: impl FnOnce() -> std::result::Result<T, hdf5_pure::Error>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(Ok(value)) => Ok(value),
+        Ok(Err(hdf5_pure::Error::Format(FormatError::InvalidLayoutVersion(NEW_LAYOUT)))) => {
+            let detail = format!("the version of the data layout must be at most 4: got {NEW_LAYOUT}");
+            Err(Error::new(ErrorKind::Incompatible, detail))
+        }
         Ok(Err(error)) => Err(corrupt(&error).because(error)),
         Err(_) => Err(corrupt(&"an address beyond the file")),
     }
 }
+
+/// The layout that HDF5 2 writes in its newest format.
+const NEW_LAYOUT: u8 = 5;
 
 const BEGIN_BYTES: u64 = 128;
 

@@ -1,0 +1,101 @@
+/**
+ * Runs of Parquet pages: levels, positions in a dictionary and truths are written as runs of one value or of packed bits. A run may claim more
+ * values than its page has, which `hyparquet` would fill in, so runs are followed before.
+ */
+
+/** The values of a data page, and how its runs are packed. */
+export interface PageRuns {
+  readonly numValues: number
+  /** Bits of a repetition level and of a definition level; 0 for none. */
+  readonly levelBits: readonly number[]
+  /** What is behind the levels: runs of positions in a dictionary, of truths, or no runs. */
+  readonly values: 'dictionary' | 'truths' | 'plain'
+}
+
+/**
+ * Follows the runs of a page that is not compressed: those of levels, each behind its length in four bytes, then those of values.
+ * @throws {Error} for a run of more values than the page has, or one that ends behind the page.
+ */
+export function checkRuns(page: Uint8Array, { numValues, levelBits, values }: PageRuns): void {
+  let at = 0
+  for (const bits of levelBits.filter((one) => one > 0)) {
+    const end = endOf(page, at)
+    checkLevels(page.subarray(at + 4, end), numValues, bits)
+    at = end
+  }
+  checkValues(page.subarray(at), numValues, values)
+}
+
+/** Follows the runs of levels, which have exactly the values of the page. */
+export function checkLevels(bytes: Uint8Array, numValues: number, bits: number): void {
+  const runs = new Runs(bytes, bits)
+  for (let left = numValues; left > 0; ) {
+    const run = runs.next()
+    if (!run.isPacked && run.count > left) throw tooMany(run.count, left)
+    left -= run.count
+  }
+}
+
+/** Follows the runs of values, of which there may be fewer than the page has, as some are null. */
+export function checkValues(bytes: Uint8Array, numValues: number, values: PageRuns['values']): void {
+  if (values === 'plain' || numValues === 0 || bytes.length === 0) return
+  const bits = values === 'truths' ? 1 : (bytes[0] ?? 0)
+  if (bits === 0) return
+  const runs = new Runs(bytes.subarray(values === 'truths' ? 4 : 1), bits)
+  for (let left = numValues; left > 0 && !runs.isAtEnd; ) {
+    const run = runs.next()
+    if (!run.isPacked && run.count > numValues) throw tooMany(run.count, numValues)
+    left -= run.count
+  }
+}
+
+/** Runs one after the other. */
+class Runs {
+  readonly #bytes: Uint8Array
+  readonly #bits: number
+  #at = 0
+
+  constructor(bytes: Uint8Array, bits: number) {
+    this.#bytes = bytes
+    this.#bits = bits
+  }
+
+  get isAtEnd(): boolean {
+    return this.#at >= this.#bytes.length
+  }
+
+  /** The number of values of the next run. The last one of packed bits may be longer than what is left. */
+  next(): { readonly count: number; readonly isPacked: boolean } {
+    if (this.isAtEnd) throw new Error('runs of as many values as the page has: they end before')
+    const header = this.#varInt()
+    const isPacked = (header & 1) === 1
+    const count = isPacked ? (header >>> 1) * 8 : header >>> 1
+    this.#at += isPacked ? (header >>> 1) * this.#bits : Math.ceil(this.#bits / 8)
+    return { count, isPacked }
+  }
+
+  /** A whole number of at most 32 bits, seven a byte. */
+  #varInt(): number {
+    let value = 0
+    for (let shift = 0; shift < 35; shift += 7) {
+      const byte = this.#bytes[this.#at++] ?? 0
+      value |= (byte & 0x7f) << shift
+      if (byte < 0x80) break
+    }
+    return value >>> 0
+  }
+}
+
+/** The end of levels whose length is in front of them. */
+function endOf(page: Uint8Array, at: number): number {
+  const end =
+    at + 4 <= page.length
+      ? at + 4 + new DataView(page.buffer, page.byteOffset + at).getUint32(0, true)
+      : Number.NaN
+  if (end <= page.length) return end
+  throw new Error(`levels that end in a page of ${page.length} bytes: they end at ${end}`)
+}
+
+function tooMany(count: number, most: number): Error {
+  return new Error(`runs of at most the ${most} values of a page: one has ${count}`)
+}
