@@ -1,5 +1,6 @@
 /** Metadata of data sets: that of D4RL is a dictionary, that of Minari JSON with descriptions of spaces. */
 
+import { at } from './dataset-reads.mjs'
 import { rowsDiffer, sorted } from './dataset-values.mjs'
 import { DTYPES } from './dtypes.mjs'
 import { same } from './golden-values.mjs'
@@ -10,16 +11,30 @@ export function metadataDiffers({ row: { topic, dataset_id: id }, ok, buffer }) 
     if (!ok.metadata.$td) return same(buffer.metadata.keys(), [])
     return rowsDiffer(buffer.metadata, ok.metadata)
   }
-  const { env_spec: spec, data_path: _, ...theirs } = ok.env_metadata ?? ok.metadata
-  // The original adds the parts of the name, to the specification of the environment too.
-  const [, namespace, name, version] = /^(?:(.+)\/)?([^/]+)-v(\d+)$/.exec(id)
-  const parts = { combined_datasets: [], namespace, dataset_name: name, version: Number(version) }
-  const { env_spec: own, observation_space, action_space, ...rest } = buffer.metadata
+  return [ok.metadata, ok.env_metadata]
+    .map((one) => one && fieldsDiffer(buffer.metadata, one, id))
+    .find(Boolean)
+}
+
+/** The original adds the parts of the name, and those of the environment's to its specification. */
+function fieldsDiffer(metadata, { env_spec: spec, data_path: _, ...theirs }, id) {
+  const { env_spec: own, observation_space, action_space, ...rest } = metadata
   const ours = { ...rest, observation_space: spaceAs(observation_space), action_space: spaceAs(action_space) }
+  const { namespace, name, version } = partsOf(id)
+  const parts = { combined_datasets: [], namespace, dataset_name: name, version }
+  const names = [...Object.keys(own), 'namespace', 'name', 'version']
   return (
     same(sorted({ ...parts, ...pick(ours, Object.keys(theirs)) }), sorted(theirs)) ??
-    same(sorted(own), sorted(pick(spec, Object.keys(own))))
+    at(
+      'env_spec',
+      same(sorted({ ...partsOf(own.id), ...pick(own, Object.keys(spec)) }), sorted(pick(spec, names))),
+    )
   )
+}
+
+function partsOf(id) {
+  const [, namespace = null, name, version] = /^(?:(.+)\/)?([^/]+)-v(\d+)$/.exec(id)
+  return { namespace, name, version: Number(version) }
 }
 
 /** A space as the original writes it again: without texts, and whole numbers from 0. */

@@ -19,7 +19,7 @@ import { D4RL_FILES, D4RL_SERVER } from '../../dist/dataset/d4rl-files.js'
 import { GEN_DGRL_FILES, GEN_DGRL_SERVER } from '../../dist/dataset/gen-dgrl-files.js'
 import { OpenXEpisodes } from '../../dist/dataset/openx-episodes.js'
 import { findVideoDecoder } from '../../dist/dataset/video-decoder.js'
-import { dictOfRowsDiffers, plain, rowsDiffer, without } from './dataset-values.mjs'
+import { dictOfRowsDiffers, plain, without } from './dataset-values.mjs'
 import { CLASSES, worldOf } from './datasets.mjs'
 import { same } from './golden-values.mjs'
 import { camel, decided } from './loss-rows.mjs'
@@ -145,7 +145,7 @@ async function streamed(row, folder) {
     else for (const _ of row.ok ?? [0]) batches.push(await stream.sample())
     if (row.error) return 'must be refused'
     const wanted = row.ok.map(unpaired)
-    const differences = batches.map((batch, at) => rowsDiffer(batch, wanted[at]))
+    const differences = batches.map((batch, at) => dictOfRowsDiffers(batch, wanted[at]))
     return same(batches.length, wanted.length) ?? differences.find((one) => one !== undefined)
   } catch (error) {
     if (row.error && error.name === 'FulmarError') return undefined
@@ -263,7 +263,8 @@ async function drawnFrom(row) {
       next.k.done.d.map(Boolean),
       stored.map((done, at) => done || Boolean(next.k.truncated.d[at])),
     ),
-    rowsDiffer(
+    same([index.$t, next.k.truncated.$t, next.k.truncated.s], ['int64', 'bool', [positions.length, 1]]),
+    dictOfRowsDiffers(
       drawn.exclude(['index', ['next', 'done']]),
       without(row.ok, 'index', ['next', 'done'], ['next', 'truncated'], ['next', 'terminated']),
     ),

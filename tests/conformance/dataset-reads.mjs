@@ -191,7 +191,21 @@ function slicesDiffer(rows, want, positions, { slice_len: sliceLen }, differ) {
     return positions.map((_, place) => Boolean(d[place * step]))
   }
   const { done, terminated, truncated } = want.k.next.k
-  const differs = (name, got, flags) => flags && at(name, same(got, wanted(flags)))
+  const differs = (name, got, flags) => {
+    if (flags === undefined) return undefined
+    const shapes =
+      name === 'is_init'
+        ? [[positions.length]]
+        : [[positions.length, 1], [positions.length], [positions.length, positions.length]]
+    const wrong = flags.$t === 'bool' || flags.$t === 'uint8' ? undefined : `flags of ${flags.$t}`
+    return at(
+      name,
+      wrong ??
+        (shapes.some((shape) => same(shape, flags.s) === undefined)
+          ? same(got, wanted(flags))
+          : `flags ${flags.s}`),
+    )
+  }
   return (
     differs('truncated', isEnd, truncated) ??
     differs(

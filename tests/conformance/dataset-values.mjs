@@ -10,8 +10,8 @@ const FLAGS = ['done', 'terminated', 'truncated']
 export const FLAG_KEYS = FLAGS.flatMap((name) => [[name], ['next', name]])
 
 /**
- * The first difference of rows. Batch sizes of nested dictionaries are not compared: torchrl takes them from shapes. Floats are near to `near`;
- * images of JPEG, `images`, may differ by 3. With `some`, keys that are not in `want` are not compared.
+ * The first difference of rows. Those of nested dictionaries may have the dimensions that torchrl finds in the shapes of all their leaves. Floats
+ * are near to `near`; images of JPEG, `images`, may differ by 3. With `some`, keys that are not in `want` are not compared.
  */
 export function rowsDiffer(got, want, options = {}) {
   if (!(got instanceof TensorDict)) return `got ${got}, expected a dictionary`
@@ -32,15 +32,31 @@ export const dictOfRowsDiffers = (got, want, options) =>
 function entryDiffers(found, want, key, options) {
   if (want.$video) return framesDiffer(found, want.$video)
   if (want.cls === 'VideoClipRef') return framesDiffer(found, { ...want.k, batch: want.$td })
-  if (want.$td) return rowsDiffer(found, want, options)
+  if (want.$td) return batchDiffers(found, want, options) ?? rowsDiffer(found, want, options)
   if (want.$nt !== undefined || want.$nts !== undefined) return textsDiffer(found, want)
   if (options.images && key === 'image') return imageDiffers(found, want)
   return tensorDiffers(found, want, options.near, options.near)
 }
 
+function batchDiffers(found, want, { some }) {
+  if (some || !(found instanceof TensorDict)) return undefined
+  const wrong = same([...found.batchSize], want.$td)
+  return wrong && same(sharedShape(want), want.$td) && wrong
+}
+
+/** The first dimensions that all leaves of a golden dictionary have. */
+function sharedShape(want) {
+  const shapes = Object.values(want.k).map((one) => one.s ?? one.b ?? (one.$td ? sharedShape(one) : []))
+  const [first = [], ...others] = shapes
+  const length = first.findIndex((size, at) => others.some((shape) => shape[at] !== size))
+  return length < 0 ? first : first.slice(0, length)
+}
+
 /** Addresses of frames. Their files are at another path here: names below the snapshot are compared. */
-function framesDiffer(found, { frame_index, file_id, batch, sources }) {
+function framesDiffer(found, { frame_index, file_id, batch, sources, auto_decode: _, ...rest }) {
   if (!(found instanceof TensorDict)) return `got ${found}, expected addresses of frames`
+  const strange = Object.keys(rest)[0]
+  if (strange !== undefined) return `addresses with ${strange}`
   return (
     same([...found.batchSize], batch) ??
     tensorDiffers(found.tensor('frame_index'), frame_index) ??

@@ -9,10 +9,10 @@ import { fetchClient } from 'fulmar'
 const FILES = 'http://files.invalid'
 
 /**
- * Returns the client, its answers, its endpoint and the requests that it has seen, such as `HEAD /gpt2/resolve/main/config.json`. `commit` is
- * that of each repository; files that `isLarge` names come from another host.
+ * Returns the client, its answers, its endpoint and the requests that it has seen, such as `HEAD /gpt2/resolve/main/config.json`. `commitOf` gives
+ * that of a repository; files that `isLarge` names come from another host.
  */
-export function folderHub(folder, { commit = '0'.repeat(40), isLarge = () => false } = {}) {
+export function folderHub(folder, { commitOf = () => '0'.repeat(40), isLarge = () => false } = {}) {
   const seen = []
   const answer = async (url, { method = 'GET', headers } = {}) => {
     const { origin, pathname, search } = new URL(url)
@@ -20,10 +20,11 @@ export function folderHub(folder, { commit = '0'.repeat(40), isLarge = () => fal
     const isApi = path.startsWith('/api/')
     seen.push(`${method} ${path}${isApi ? search : ''}`)
     if (origin === FILES) return ranged(bytesOf(join(folder, path.slice('/cdn/'.length))), headers)
-    if (isApi) return listing(folder, path, commit) ?? lost('RepoNotFound')
+    if (isApi) return listing(folder, path, commitOf) ?? lost('RepoNotFound')
     const [, set = 'models/', name, revision, file] =
       /^\/(datasets\/)?(.+)\/resolve\/([^/]+)\/(.+)$/.exec(path) ?? []
     if (file === undefined || !existsSync(join(folder, set, name))) return lost('RepoNotFound')
+    const commit = commitOf(name)
     if (revision !== 'main' && revision !== commit) return lost('RevisionNotFound')
     const bytes = bytesOf(join(folder, set, name, file))
     if (bytes === undefined) return lost('EntryNotFound', { 'x-repo-commit': commit })
@@ -37,7 +38,7 @@ export function folderHub(folder, { commit = '0'.repeat(40), isLarge = () => fal
     const about = { location, 'x-repo-commit': commit, ...linked }
     return new Response(null, { status: 302, headers: about })
   }
-  return { client: fetchClient(answer), answer, endpoint: 'http://hub.invalid', folder, seen }
+  return { client: fetchClient(answer), answer, endpoint: 'http://hub.invalid', seen }
 }
 
 /** The bytes of a file; `undefined` if it is not there. */
@@ -55,11 +56,12 @@ export function filesBelow(folder) {
 export const sha256 = (bytes) => createHash('sha256').update(bytes).digest('hex')
 
 /** The commit of a revision, the files of a repository with their sizes, or the ids of its files. */
-function listing(folder, path, commit) {
+function listing(folder, path, commitOf) {
   const [, kind, name, what] =
     /^\/api\/(datasets|models)\/(.+?)(?:\/(revision|tree)\/[^/]+)?$/.exec(path) ?? []
   const repository = join(folder, String(kind), String(name))
   if (kind === undefined || !existsSync(repository)) return undefined
+  const commit = commitOf(name)
   if (what === 'revision') return Response.json({ sha: commit })
   const names = filesBelow(repository)
   if (what === undefined)

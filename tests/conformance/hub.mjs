@@ -1,6 +1,6 @@
 /** What the official client of the hub asks for and leaves in its cache: ours asks for the same and leaves the same. */
 
-import { existsSync, lstatSync, readdirSync, readlinkSync } from 'node:fs'
+import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -49,15 +49,28 @@ export const hub = {
     (client?.startsWith('huggingface_hub') ?? false) ||
     (topic === 'ref' && content !== undefined && file !== undefined) ||
     (topic === 'local_dir' && files !== undefined),
-  prepare: (folder) =>
-    [folder, join(folder, '../dataset'), GOLDEN].find((one) => existsSync(join(one, 'raw/hub'))),
-  check: async ({ value: row }, folder) => {
+  prepare: (folder) => ({
+    folder: [folder, GOLDEN].find((one) => existsSync(join(one, 'raw/hub'))),
+    before: cachesIn(join(folder, 'hub.jsonl')),
+  }),
+  check: async ({ value: row }, shared) => {
     if (row.topic === 'local_dir' || row.args?.local_dir) return { skipped: CACHE_ONLY }
-    if (row.topic === 'ref') return refDiffers(row, folder)
+    if (row.topic === 'ref') return refDiffers(row)
     if (CALLS[row.topic] === undefined) return { skipped: NAMED }
     if (!HAS_FILES) return { skipped: 'files, which the WebAssembly module does not open' }
-    return await called(row, folder)
+    return await called(row, shared)
   },
+}
+
+/** The cache before each row of a file, by its id. */
+function cachesIn(path) {
+  const rows = existsSync(path)
+    ? readFileSync(path, 'utf8')
+        .split('\n')
+        .filter(Boolean)
+        .map((line) => JSON.parse(line))
+    : []
+  return new Map(rows.map(({ id }, at) => [id, rows[at - 1]?.cache ?? []]))
 }
 
 /** `refs/REVISION` is the commit alone. */
@@ -65,36 +78,32 @@ function refDiffers({ file, content }) {
   return same([/\/refs\/\w+$/.test(file), /^[0-9a-f]{40}$/.test(content)], [true, true])
 }
 
-async function called(row, folder) {
+async function called(row, { folder, before }) {
   const cache = await mkdtemp(join(tmpdir(), 'fulmar-conform-'))
   try {
-    const isPart = /\bincomplete\b/.test(row.note ?? '')
-    const repository = `datasets--${row.args.repo_id.replace('/', '--')}`
-    const own = row.cache.filter(([name]) => name.startsWith(`${repository}/`))
-    const commit = own
-      .map(([name]) => /\/(?:snapshots|\.no_exist)\/([0-9a-f]{40})\//.exec(name)?.[1])
-      .find(Boolean)
-    const server = folderHub(join(folder, 'raw/hub'), { ...(commit && { commit }), isLarge })
+    const left = row.cache.filter(([name]) => !LISTING.test(name) && !name.endsWith('.incomplete'))
+    const server = folderHub(join(folder, 'raw/hub'), { commitOf: commitsIn(row.cache), isLarge })
     const fetching = { client: server.client, endpoint: server.endpoint, cache, kind: 'dataset', retries: 0 }
     // Rows follow one another on one cache: what stood there is fetched first.
-    await filled(row, own, server, fetching, isPart)
+    await filled(before.get(row.id) ?? [], fetching)
+    const isPart = await leavePart(row, folder, cache)
     server.seen.length = 0
     const got = await attempted(() => CALLS[row.topic](row.args, fetching))
-    const seen = server.seen.toSorted()
-    const wanted = row.requests.map(({ method, path }) => `${method} ${path}`).toSorted()
-    const left = own.filter(([name]) => !LISTING.test(name) && !name.endsWith('.incomplete'))
+    const wanted = row.requests.map(({ method, path }) => `${method} ${path}`)
+    const place = row.ok?.replace('<tmp>/hf/hub/', '')
     const wrong =
       (row.error
         ? got.code
           ? undefined
           : 'must be refused'
-        : same(got.value?.slice(cache.length + 1), row.ok.replace('<tmp>/hf/hub/', ''))) ??
-      same(seen, wanted) ??
+        : same(got.value?.slice(cache.length + 1), place)) ??
+      same(server.seen.toSorted(), wanted.toSorted()) ??
       same(
         contentOf(cache),
         left.toSorted(([one], [other]) => (one < other ? -1 : 1)),
       )
-    const decisions = [...(isPart ? [RESUMED] : []), ...(left.length < own.length && !isPart ? [TREES] : [])]
+    const isListed = row.topic === 'snapshot_download'
+    const decisions = [...(isPart ? [RESUMED] : []), ...(isListed ? [TREES] : [])]
     return wrong ?? (decisions.length > 0 ? decided(decisions.join('; ')) : undefined)
   } finally {
     await rm(cache, { recursive: true, force: true })
@@ -104,31 +113,31 @@ async function called(row, folder) {
 /** Large files are those that another host has. */
 const isLarge = (name) => /\.(?:h5|hdf5|npz|parquet|mp4|tar|gz|safetensors|gguf)$/.test(name)
 
-/** Brings the cache to where the row began: the files of its repository that it did not ask for, and a part. */
-async function filled({ args, requests, error }, own, server, fetching, isPart) {
-  const fetched = new Set(requests.filter(({ method }) => method === 'GET').map(({ path }) => path))
-  const begun = own
-    .filter(([name]) => name.includes('/snapshots/'))
-    .map(([name]) => name.split(/\/snapshots\/[0-9a-f]{40}\//)[1])
-  const asked = (name) =>
-    [...fetched].some((path) => path.endsWith(`/${name}`)) && args.force_download !== true
-  for (const name of begun) if (!asked(name)) await fetchHubFile(args.repo_id, name, fetching)
-  const missing = own.map(([name]) => name.split(/\/\.no_exist\/[0-9a-f]{40}\//)[1]).filter(Boolean)
-  for (const name of missing)
-    if (!(error && args.filename === name && requests.length > 0))
-      await attempted(() => fetchHubFile(args.repo_id, name, fetching))
-  if (!isPart) return
-  const [blob] = own.find(([name]) => name.endsWith('.incomplete'))
-  const link = own.find(
-    ([name, to]) =>
-      name.endsWith(`/${args.filename}`) &&
-      String(to).endsWith(blob.split('/').at(-1).replace('.incomplete', '')),
-  )
-  const bytes = bytesOf(
-    join(server.folder, 'datasets', args.repo_id, link[0].split(/\/snapshots\/[0-9a-f]{40}\//)[1]),
-  )
-  await mkdir(dirname(join(fetching.cache, blob)), { recursive: true })
-  await writeFile(join(fetching.cache, blob), bytes.subarray(0, own.find(([name]) => name === blob)[1]))
+/** A file of a cache: its repository, its commit, its name. */
+const CACHED = /^datasets--(.+?)--(.+?)\/(?:snapshots|\.no_exist)\/([0-9a-f]{40})\/(.+)$/
+
+/** The commit of a repository by its name. */
+function commitsIn(cache) {
+  const files = cache.map(([name]) => CACHED.exec(name)).filter(Boolean)
+  const commits = new Map(files.map(([, owner, name, commit]) => [`${owner}/${name}`, commit]))
+  return (name) => commits.get(name) ?? '0'.repeat(40)
+}
+
+/** Fetches what a cache has, and asks for what it knows to be missing. */
+async function filled(cache, fetching) {
+  for (const [, owner, name, , file] of cache.map(([path]) => CACHED.exec(path)).filter(Boolean))
+    await attempted(() => fetchHubFile(`${owner}/${name}`, file, fetching))
+}
+
+/** Half of a file that the row fetches, where it says so; true if it does. */
+async function leavePart({ args, note, cache }, folder, root) {
+  const [, count] = /^(\d+) of \d+ bytes stood under/.exec(note ?? '') ?? []
+  if (count === undefined) return false
+  const [blob] = cache.find(([name]) => name.endsWith('.incomplete'))
+  const bytes = bytesOf(join(folder, 'raw/hub/datasets', args.repo_id, args.filename))
+  await mkdir(dirname(join(root, blob)), { recursive: true })
+  await writeFile(join(root, blob), bytes.subarray(0, Number(count)))
+  return true
 }
 
 function oneFile(

@@ -216,7 +216,7 @@ function asked({ requests }, { raw }) {
     const [, name, commit] = addresses
       .map((one) => /^HEAD \/datasets\/(.+)\/resolve\/([0-9a-f]{40})\/data\//.exec(one))
       .find((one) => one !== null)
-    const hub = folderHub(join(raw, 'hub'), { commit })
+    const hub = folderHub(join(raw, 'hub'), { commitOf: () => commit })
     const options = {
       split: 'train',
       maxLength: 40,
