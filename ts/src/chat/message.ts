@@ -64,6 +64,9 @@ const ELSEWHERE = {
   parts: 'convert the messages of `ai` with its convertToModelMessages',
   refusal: 'put its text into content',
   function_call: 'put it into tool_calls',
+  toolCalls: 'put it into tool_calls',
+  toolCallId: 'put it into tool_call_id',
+  reasoningContent: 'put it into reasoning_content',
   audio: 'put its transcript into content',
 } as const
 

@@ -160,11 +160,15 @@ describe('Message', () => {
 
   it('refuses content in a key that a family does not read, in every call of a renderer', () => {
     const parts: AiUiMessage = { id: '1', role: 'user', parts: [{ type: 'text', text: 'Hi' }] }
-    const elsewhere: readonly (readonly [string, OpenAiMessage | AiUiMessage])[] = [
+    const calls = [{ id: '1', type: 'function', function: { name: 'add', arguments: '{}' } }]
+    const elsewhere: readonly (readonly [string, OpenAiMessage | AiUiMessage | Message])[] = [
       ['refusal', { role: 'assistant', content: null, refusal: 'No.' }],
       ['function_call', { role: 'assistant', function_call: { name: 'add', arguments: '{}' } }],
       ['audio', { role: 'assistant', audio: { id: 'a1' } }],
       ['parts', parts],
+      ['toolCalls', { role: 'assistant', content: 'So:', toolCalls: calls }],
+      ['toolCallId', { role: 'tool', content: '3', toolCallId: '1' }],
+      ['reasoningContent', { role: 'assistant', content: '3', reasoningContent: 'one and two' }],
     ]
     for (const [key, message] of elsewhere) {
       const given = [question, message as Message]
