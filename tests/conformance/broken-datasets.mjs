@@ -33,7 +33,7 @@ const PLACES = {
   LeRobot: ['lerobot/x', 'hub/datasets/lerobot/x'],
 }
 
-/** What a row asks for may be either of two things. */
+/** A row that allows two outcomes. */
 const EITHER = /^(?:refused or passed over|passed over or refused|loads, or)/
 const REFUSED = /^(?:typed error|refused|LIMIT_EXCEEDED|INCOMPATIBLE|stops at)/
 
@@ -139,7 +139,7 @@ async function describeTable(folder, raw, from) {
   await writeFile(join(raw, OPENML, 'api/v1/json/data/1120'), JSON.stringify({ data_set_description }))
 }
 
-/** Whether an error names the file, and has the code and the numbers that the row asks for. */
+/** A difference unless an error names the file, and has the code and the numbers that the row asks for. */
 function misnamed({ must }, { code, message }, name) {
   const isNamed = typeof name === 'string' ? message.includes(name) : name.test(message)
   if (!isNamed) return `must name ${name}: ${code}: ${message}`

@@ -11,7 +11,7 @@ const OURS = /(?:^|\/)(?:conversion\.json|env_metadata\.json|metadata\.tdz)$/
 /** Texts, which are JSON here. */
 const PICKLE = /\/pickle\.pkl$/
 
-/** Flags that torchrl does not make, below and beside `next`. */
+/** Flags that torchrl does not make, at the root and below `next`. */
 const MADE = /^(?:next\/)?(?:is_init|done|terminated|truncated)\.memmap$/
 
 /** The first name that is missing or strange, or the first leaf of another length. */

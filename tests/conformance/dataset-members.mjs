@@ -1,4 +1,4 @@
-/** What each member of a row of a data set is, and which are not compared as they are. */
+/** The kind of each member of a row of a data set, and the members that are not compared as they are. */
 
 import { isUnsplit } from './dataset-reads.mjs'
 import { FLAG_KEYS } from './dataset-values.mjs'
@@ -47,13 +47,13 @@ export const membersOf = (row) => ({
   aside: { ...ASIDE, ...asideOf(row) },
 })
 
-/** How near numbers of a row must be. */
+/** The tolerance of numbers of a row. */
 export function toleranceOf({ topic, options }) {
   if (topic === 'OpenML') return { relative: 1e-12, absolute: 1e-12 }
   return { relative: 0, absolute: options?.image_size ? 1e-4 : 1e-7 }
 }
 
-/** What a row has besides, where the original is wrong or its numbers are not ours to give. */
+/** Further members that are not compared, because the original is wrong or its numbers are not ours to give. */
 function asideOf(row) {
   const { topic, options = {} } = row
   if (topic === 'Minari_bug_all_zero') return { ok: 'zeros, which the original kept in place of all values' }

@@ -28,7 +28,7 @@ export const at = (place, difference) => difference && `${place}: ${difference}`
 /** Notes a decision once. */
 export const note = (decisions, name) => void (decisions.includes(name) || decisions.push(name))
 
-/** How the rows of a class are compared: those of the original where ours have more or other flags. */
+/** The comparison of rows of a class: those of the original where ours have more or other flags. */
 export function comparable({ row: { topic, dataset_id: id, options }, decisions }) {
   const near = topic === 'OpenML' ? 1e-12 : options.image_size ? 1e-4 : 0
   const images = topic === 'OpenX' && id === 'viola'
@@ -134,7 +134,7 @@ function picked(want, places) {
   return { $td: [places.length], k: Object.fromEntries(kept.filter(([, value]) => value !== undefined)) }
 }
 
-/** What the rows that the original drew give. */
+/** The first difference of rows that the original drew. */
 export async function drawsDiffer(seen) {
   for (const name of ['sample', 'slice_sample']) {
     const draw = seen.ok[name]

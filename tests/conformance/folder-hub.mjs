@@ -5,7 +5,7 @@ import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { fetchClient } from 'fulmar'
 
-/** Where the hub sends those who ask for a large file. */
+/** The host of large files. */
 const FILES = 'http://files.invalid'
 
 /**

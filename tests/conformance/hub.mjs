@@ -1,4 +1,4 @@
-/** What the official client of the hub asks for and leaves in its cache: ours asks for the same and leaves the same. */
+/** Requests of the hub's official client, and the files that it leaves in its cache: ours asks for the same and leaves the same. */
 
 import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -11,7 +11,7 @@ import { same } from './golden-values.mjs'
 import { decided } from './loss-rows.mjs'
 
 const GOLDEN = fileURLToPath(new URL('../golden/dataset', import.meta.url))
-const RESUMED = 'a part of a file is gone on with'
+const RESUMED = 'a part of a file is resumed'
 const CACHE_ONLY = 'a counterpart: files of the hub are kept in its cache alone'
 const NAMED = 'a counterpart: files are asked for by the name of their repository'
 const TREES = 'listings of the hub are not kept'
@@ -31,17 +31,17 @@ export const hub = {
     aside: {
       note: 'a remark',
       client: 'a version',
-      'requests.*.range': 'a part that is gone on with',
+      'requests.*.range': 'of a part that is resumed',
       'requests.*.status': 'that of the server here',
       'requests.*.host': 'that of the server here',
-      files: 'what the official client leaves in a folder of its own',
+      files: 'files in a folder of the official client',
       content: 'that of a file of the cache',
       ...(CALLS[topic] && !args?.local_dir
         ? {}
         : {
             ok: 'an answer of another client',
             requests: 'those of another client',
-            cache: 'what was left before',
+            cache: 'files of earlier rows',
           }),
     },
   }),
@@ -84,7 +84,7 @@ async function called(row, { folder, before }) {
     const left = row.cache.filter(([name]) => !LISTING.test(name) && !name.endsWith('.incomplete'))
     const server = folderHub(join(folder, 'raw/hub'), { commitOf: commitsIn(row.cache), isLarge })
     const fetching = { client: server.client, endpoint: server.endpoint, cache, kind: 'dataset', retries: 0 }
-    // Rows follow one another on one cache: what stood there is fetched first.
+    // Rows follow one another on one cache: the files of earlier rows are fetched first.
     await filled(before.get(row.id) ?? [], fetching)
     const isPart = await leavePart(row, folder, cache)
     server.seen.length = 0
@@ -123,13 +123,13 @@ function commitsIn(cache) {
   return (name) => commits.get(name) ?? '0'.repeat(40)
 }
 
-/** Fetches what a cache has, and asks for what it knows to be missing. */
+/** Fetches the files of a cache, and asks for those that it lists as missing. */
 async function filled(cache, fetching) {
   for (const [, owner, name, , file] of cache.map(([path]) => CACHED.exec(path)).filter(Boolean))
     await attempted(() => fetchHubFile(`${owner}/${name}`, file, fetching))
 }
 
-/** Half of a file that the row fetches, where it says so; true if it does. */
+/** Leaves a part of the file of a row that begins with one; true if it does. */
 async function leavePart({ args, note, cache }, folder, root) {
   const [, count] = /^(\d+) of \d+ bytes stood under/.exec(note ?? '') ?? []
   if (count === undefined) return false

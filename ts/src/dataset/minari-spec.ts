@@ -72,7 +72,7 @@ interface SpaceFields {
 }
 
 /**
- * Returns the spec of a space in Minari's JSON: `Box` is bounded, or unbounded where no number bounds it; `Discrete` categorical, or
+ * Returns the spec of a space in Minari's JSON: `Box` is bounded, or unbounded where all bounds are infinite; `Discrete` categorical, or
  * bounded where it does not start at 0; `Dict` and `Tuple` composite; `null`, which any value has, stays.
  * @throws {FulmarError} `INCOMPATIBLE` for another space; `LIMIT_EXCEEDED` for more than 16 spaces in one another; those of the specs.
  */

@@ -8,7 +8,7 @@ export interface PageRuns {
   readonly numValues: number
   /** Bits of a repetition level and of a definition level; 0 for none. */
   readonly levelBits: readonly number[]
-  /** What is behind the levels: runs of positions in a dictionary, of truths, or no runs. */
+  /** Kind of the values behind the levels: runs of positions in a dictionary, of truths, or no runs. */
   readonly values: 'dictionary' | 'truths' | 'plain'
 }
 
