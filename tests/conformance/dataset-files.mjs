@@ -15,11 +15,13 @@ const PICKLE = /\/pickle\.pkl$/
 const MADE = /^(?:next\/)?(?:is_init|done|terminated|truncated)\.memmap$/
 
 /** The first name that is missing or strange, or the first leaf of another length. */
-export async function filesDiffer(folder, wanted) {
+export async function filesDiffer(folder, wanted, hasFlags = false) {
   const names = filesBelow(folder)
   const theirs = new Set(wanted.map(([name]) => name))
   const lost = [...theirs].find((name) => !names.includes(name) && !PICKLE.test(name))
-  const strange = names.find((name) => !theirs.has(name) && !MADE.test(name) && !OURS.test(name))
+  const strange = names.find(
+    (name) => !theirs.has(name) && !(hasFlags && MADE.test(name)) && !OURS.test(name),
+  )
   if (lost ?? strange) return `files: ${lost ? `${lost} is not there` : `${strange} is strange`}`
   for (const [name, size] of wanted.filter(([one]) => one.endsWith('.memmap'))) {
     const wrong = same((await stat(join(folder, name))).size, size)

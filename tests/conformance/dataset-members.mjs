@@ -60,6 +60,8 @@ function asideOf(row) {
   if (topic === 'OpenML')
     return { 'ok.writes_are_allowed': 'they are not', 'ok.data_path': 'none', 'ok.data_path_root': 'none' }
   if (topic === 'AtariDQN') return asideOfFlags()
+  if (topic === 'GenDGRL') return { 'ok.files': 'files of as many rows as the nominal length' }
+  if (topic === 'OpenX') return { 'ok.batches.*.d': 'the begin of a slice is drawn' }
   if (topic === 'Minari') return { 'ok.metadata.data_path': 'a path', 'ok.env_metadata.data_path': 'a path' }
   if (options.image_size) return asideOfHashes()
   if (!isUnsplit(row)) return {}

@@ -120,7 +120,7 @@ async function loaded({ dataset, ok, error }) {
   }
 }
 
-function registered({ prefix, dataset, options, error }) {
+function registered({ prefix, dataset, options, ok, error }) {
   registerDataset('toy', (id) => `${id}`, { replace: true })
   const factory = dataset.startsWith('<class')
     ? (id) => id
@@ -129,7 +129,7 @@ function registered({ prefix, dataset, options, error }) {
       : Number(dataset)
   try {
     registerDataset(prefix, factory, options)
-    return error && 'must be refused'
+    return error ? 'must be refused' : same(ok, null)
   } catch ({ name, message }) {
     return error && name === 'FulmarError' ? undefined : message
   }
@@ -263,7 +263,14 @@ async function drawnFrom(row) {
       next.k.done.d.map(Boolean),
       stored.map((done, at) => done || Boolean(next.k.truncated.d[at])),
     ),
-    same([index.$t, next.k.truncated.$t, next.k.truncated.s], ['int64', 'bool', [positions.length, 1]]),
+    same([index.$t, next.k.truncated.$t, next.k.done.$t], ['int64', 'bool', 'bool']),
+    same(
+      [next.k.truncated.s, next.k.done.s],
+      [
+        [positions.length, 1],
+        [positions.length, 1],
+      ],
+    ),
     dictOfRowsDiffers(
       drawn.exclude(['index', ['next', 'done']]),
       without(row.ok, 'index', ['next', 'done'], ['next', 'truncated'], ['next', 'terminated']),

@@ -34,18 +34,21 @@ export function comparable({ row: { topic, dataset_id: id, options }, decisions 
   const images = topic === 'OpenX' && id === 'viola'
   if (topic === 'VD4RL' && id.endsWith('84px')) {
     note(decisions, PIXEL_FLAGS)
-    return (got, want) => rowsDiffer(got.exclude(['is_init', ...FLAG_KEYS]), want, { near })
+    return (got, want) => dictOfRowsDiffers(got.exclude(['is_init', ...FLAG_KEYS]), want, { near })
   }
   if (topic !== 'AtariDQN') return (got, want) => dictOfRowsDiffers(got, want, { near, images })
   note(decisions, ATARI_FLAGS)
   return (got, want) => {
     const [ours, theirs] = [withByteFlags(got), flagsAsBytes(want, got.batchSize)]
-    const wrong = rowsDiffer(ours, theirs)
+    const wrong = dictOfRowsDiffers(ours, theirs)
     const isTerminal = [theirs.k.next.k.terminated?.d ?? 1].flat().includes(1)
     if (wrong === undefined || !isTerminal) return wrong
+    const frame = theirs.k.next.k.observation
+    const { dtype, shape } = ours.tensor(NEXT_FRAME)
+    if (same([dtype, frame?.$t, [...shape]], ['u8', 'uint8', frame?.s])) return wrong
     // A terminal step that is alone of its split keeps the frame behind it.
     note(decisions, ATARI_NEXT)
-    return rowsDiffer(ours.exclude([NEXT_FRAME]), without(theirs, NEXT_FRAME))
+    return dictOfRowsDiffers(ours.exclude([NEXT_FRAME]), without(theirs, NEXT_FRAME))
   }
 }
 
@@ -55,11 +58,11 @@ export async function storedDiffers(seen) {
   if (isUnsplit(row)) return await unsplitDiffers(seen)
   if (row.topic === 'GenDGRL') return stepsDiffer(seen)
   const differ = comparable(seen)
-  const kept = ok.stored ?? ok.all
   const isMapped = row.topic === 'VD4RL' && row.options.totensor !== false
-  const plain = kept && isMapped ? await open({ totensor: false, imageSize: undefined }) : buffer
+  const plain = ok.stored && isMapped ? await open({ totensor: false, imageSize: undefined }) : buffer
   return (
-    (kept && differ(plain.readAllInOrder(), kept)) ??
+    (ok.stored && differ(plain.readAllInOrder(), ok.stored)) ??
+    (ok.all && differ(buffer.readAllInOrder(), ok.all)) ??
     (ok.rows && at('rows', differ(buffer.storage.get(ok.rows.index), ok.rows.data))) ??
     (ok.row0 && at('row0', differ(buffer.storage.get([0]).index(0), ok.row0))) ??
     (ok.get && readsDiffer(buffer, ok.get, differ))
@@ -103,6 +106,8 @@ function stepsDiffer({ ok, buffer }) {
   const differ = (positions, want) => {
     const inReach = positions.flatMap((one, place) => (one < buffer.length ? [place] : []))
     const some = inReach.length < positions.length
+    const wrong = same(want.$td, [positions.length])
+    if (wrong) return wrong
     return rowsDiffer(
       buffer.at(inReach.map((place) => positions[place])),
       some ? picked(want, inReach) : want,
@@ -153,7 +158,8 @@ async function drawDiffers(seen, { index, batch }) {
   const rows =
     seen.row.topic === 'AtariDQN' ? bySplit(drawn.exclude(['index']), seen) : drawn.exclude(['index'])
   return (
-    at('index', same(Array.from(drawn.tensor('index').data, Number), numbersOf(batch.k.index))) ??
+    at('index', same([positions, 'int64'], [numbersOf(batch.k.index), batch.k.index.$t])) ??
+    at('index', same(Array.from(drawn.tensor('index').data, Number), positions)) ??
     (index.s.length === 1
       ? differ(rows, want)
       : slicesDiffer(rows, want, positions, seen.row.options, differ))

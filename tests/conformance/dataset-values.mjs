@@ -53,10 +53,12 @@ function sharedShape(want) {
 }
 
 /** Addresses of frames. Their files are at another path here: names below the snapshot are compared. */
-function framesDiffer(found, { frame_index, file_id, batch, sources, auto_decode: _, ...rest }) {
+function framesDiffer(found, { frame_index, file_id, batch, sources, auto_decode, ...rest }) {
   if (!(found instanceof TensorDict)) return `got ${found}, expected addresses of frames`
   const strange = Object.keys(rest)[0]
   if (strange !== undefined) return `addresses with ${strange}`
+  const isLazy = batch && (auto_decode === undefined ? sources === undefined : auto_decode.$nt === false)
+  if (!isLazy) return 'addresses that decode by themselves, or lack a part'
   return (
     same([...found.batchSize], batch) ??
     tensorDiffers(found.tensor('frame_index'), frame_index) ??
@@ -85,8 +87,8 @@ function textsDiffer(found, want) {
 export function plain(value) {
   if (Array.isArray(value)) return value.map(plain)
   if (typeof value !== 'object' || value === null) return value
-  if (value.$hex !== undefined) return Buffer.from(value.$hex, 'hex').toString()
-  if (value.$t) return value.s.length === 0 ? [value.d].flat()[0] : value.d
+  if (/^[0-9a-f]*$/.test(value.$hex)) return Buffer.from(value.$hex, 'hex').toString()
+  if (value.$t === 'int64') return value.s.length === 0 ? [value.d].flat()[0] : value.d
   if (value.$dict) return Object.fromEntries(value.$dict.map(([name, one]) => [name, plain(one)]))
   return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, plain(one)]))
 }
@@ -101,7 +103,7 @@ export function sorted(value) {
 
 /** Of an image with many numbers the first and last ones are in the row. */
 function imageDiffers(found, want) {
-  const wrong = same([found.dtype, [...found.shape]], ['u8', want.s])
+  const wrong = same([found.dtype, want.$t, [...found.shape]], ['u8', 'uint8', want.s])
   if (wrong) return wrong
   const pixels = Array.from(found.data, Number)
   const { head = want.d, tail = [] } = want

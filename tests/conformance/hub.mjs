@@ -103,8 +103,11 @@ async function called(row, { folder, before }) {
         left.toSorted(([one], [other]) => (one < other ? -1 : 1)),
       )
     const isListed = row.topic === 'snapshot_download'
+    const own = `datasets--${row.args.repo_id.replace('/', '--')}/`
+    const listings = row.cache.filter(([name]) => name.startsWith(own) && LISTING.test(name))
+    const unlisted = isListed ? same(listings.length, 1) : undefined
     const decisions = [...(isPart ? [RESUMED] : []), ...(isListed ? [TREES] : [])]
-    return wrong ?? (decisions.length > 0 ? decided(decisions.join('; ')) : undefined)
+    return wrong ?? unlisted ?? (decisions.length > 0 ? decided(decisions.join('; ')) : undefined)
   } finally {
     await rm(cache, { recursive: true, force: true })
   }
