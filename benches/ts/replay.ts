@@ -113,21 +113,21 @@ hand(await measure())
 function prioritized(millions: number, sampleGoal: number, updateGoal: number): Section {
   const size = `${DRAWS.toLocaleString('en')} of ${millions} M priorities`
   const call = { count: DRAWS, repeats: 3 }
-  const of = (operation: string, goal: number): Work => ({
-    work: `${operation} ${size}`,
-    own: ['rust', operation],
+  const of = (own: string, operation: string, goal: number): Work => ({
+    work: `${own} ${size}`,
+    own: ['rust', own],
     operation,
     ...call,
     goals: torchrl(goal),
   })
-  const works = [of('sample', sampleGoal), of('update', updateGoal)]
+  const works = [of('sampleInto', 'sample', sampleGoal), of('update', 'update', updateGoal)]
   return { name: 'prioritized', rows: millions * 1_000_000, payloadBytes: 0, works }
 }
 
 function smallBatch(): Work[] {
-  return ['sample', 'update'].map((operation) => ({
-    work: `${operation} 256 of 1 M priorities`,
-    own: ['rust', operation] as const,
+  return [['sampleInto', 'sample'] as const, ['update', 'update'] as const].map(([own, operation]) => ({
+    work: `${own} 256 of 1 M priorities`,
+    own: ['rust', own] as const,
     operation,
     count: 256,
     repeats: 100,

@@ -11,6 +11,8 @@ use crate::{Error, ErrorKind, Result};
 const ROUNDS: usize = 10;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+/// Blocks that are computed at once: with fewer, shuffles between vector lanes cost more than they save.
+const WIDE: usize = 16;
 
 /// A position in a stream of random words: the whole state that a checkpoint must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,7 +160,7 @@ impl Rng {
     /// ```
     pub fn below(&mut self, bound: u64) -> Result<u64> {
         if bound == 0 {
-            return Err(Error::new(ErrorKind::OutOfRange, "bound must be >= 1: got 0"));
+            return Err(zero_bound());
         }
         loop {
             let product = u128::from(self.next_u64()) * u128::from(bound);
@@ -182,41 +184,55 @@ impl Rng {
     /// assert_eq!(many, [one.below(6)?, one.below(6)?, one.below(6)?]);
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
+    #[inline(always)] // so that vector lanes of callers compute the blocks
     pub fn fill_below(&mut self, bound: u64, out: &mut [u64]) -> Result<()> {
         if bound == 0 {
-            return Err(Error::new(ErrorKind::OutOfRange, "bound must be >= 1: got 0"));
+            return Err(zero_bound());
+        }
+        let start = self.state.word_index;
+        if out.len() < WIDE || !start.is_multiple_of(2) {
+            return out.iter_mut().try_for_each(|number| self.below(bound).map(|drawn| *number = drawn));
         }
         let least = bound.wrapping_neg() % bound;
-        let mut count = 0;
+        let mut block = start / 4;
+        let mut words = self.wide_block(block);
+        // The first block may be half used.
+        let (mut next, mut num_drawn, mut count) = ((start % 4 / 2) as usize, 0, 0);
         while count < out.len() {
-            let drawn = count..out.len();
-            self.fill_u64(&mut out[drawn.clone()]);
-            for at in drawn {
-                let product = u128::from(out[at]) * u128::from(bound);
+            if next == words.len() {
+                block = block.wrapping_add(WIDE as u64);
+                (words, next) = (self.wide_block(block), 0);
+            }
+            let some = (words.len() - next).min(out.len() - count);
+            for word in &words[next..next + some] {
+                let product = u128::from(*word) * u128::from(bound);
                 out[count] = (product >> 64) as u64;
                 count += usize::from(product as u64 >= least);
             }
+            next += some;
+            num_drawn += some as u64;
         }
+        *self = Self::from_state(RngState { word_index: start.wrapping_add(2 * num_drawn), ..self.state });
         Ok(())
     }
 
-    /// Fills `out` with the numbers that the same number of calls of [`Rng::next_u64`] gives.
-    fn fill_u64(&mut self, out: &mut [u64]) {
-        let mut next = 0;
-        while next < out.len() && !self.state.word_index.is_multiple_of(4) {
-            out[next] = self.next_u64();
-            next += 1;
+    /// Returns the words of [`WIDE`] blocks from `block` on, in pairs.
+    #[inline(always)]
+    fn wide_block(&self, block: u64) -> [u64; 2 * WIDE] {
+        let index = |at: usize| block.wrapping_add(at as u64);
+        let counter = [
+            std::array::from_fn(|at| index(at) as u32),
+            std::array::from_fn(|at| (index(at) >> 32) as u32),
+            [self.state.stream as u32; WIDE],
+            [(self.state.stream >> 32) as u32; WIDE],
+        ];
+        let [a, b, c, d] = philox4x32(counter, [self.state.key as u32, (self.state.key >> 32) as u32]);
+        let mut words = [0; 2 * WIDE];
+        for (at, pair) in words.chunks_exact_mut(2).enumerate() {
+            pair[0] = u64::from(a[at]) | u64::from(b[at]) << 32;
+            pair[1] = u64::from(c[at]) | u64::from(d[at]) << 32;
         }
-        let mut pairs = out[next..].chunks_exact_mut(2);
-        for pair in &mut pairs {
-            self.fill_block();
-            let [a, b, c, d] = self.block.map(u64::from);
-            (pair[0], pair[1]) = (a | b << 32, c | d << 32);
-            self.state.word_index = self.state.word_index.wrapping_add(4);
-        }
-        if let [last] = pairs.into_remainder() {
-            *last = self.next_u64();
-        }
+        words
     }
 
     /// Returns a standard normal number (Box-Muller, one of the pair; two doubles are used for each).
@@ -260,24 +276,31 @@ impl Rng {
         let index = self.state.word_index / 4;
         let counter =
             [index as u32, (index >> 32) as u32, self.state.stream as u32, (self.state.stream >> 32) as u32];
-        self.block = philox4x32(counter, [self.state.key as u32, (self.state.key >> 32) as u32]);
+        let key = [self.state.key as u32, (self.state.key >> 32) as u32];
+        self.block = philox4x32(counter.map(|word| [word]), key).map(|[word]| word);
     }
 }
 
-/// Runs ten rounds of Philox4x32.
-fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+/// Runs ten rounds of Philox4x32 on `N` counters at once.
+#[inline(always)]
+fn philox4x32<const N: usize>(mut counter: [[u32; N]; 4], mut key: [u32; 2]) -> [[u32; N]; 4] {
     for _ in 0..ROUNDS {
-        let product0 = u64::from(MULTIPLIERS[0]) * u64::from(counter[0]);
-        let product1 = u64::from(MULTIPLIERS[1]) * u64::from(counter[2]);
-        counter = [
-            (product1 >> 32) as u32 ^ counter[1] ^ key[0],
-            product1 as u32,
-            (product0 >> 32) as u32 ^ counter[3] ^ key[1],
-            product0 as u32,
-        ];
+        let [a, b, c, d] = counter;
+        for at in 0..N {
+            let product0 = u64::from(MULTIPLIERS[0]) * u64::from(a[at]);
+            let product1 = u64::from(MULTIPLIERS[1]) * u64::from(c[at]);
+            counter[0][at] = (product1 >> 32) as u32 ^ b[at] ^ key[0];
+            counter[1][at] = product1 as u32;
+            counter[2][at] = (product0 >> 32) as u32 ^ d[at] ^ key[1];
+            counter[3][at] = product0 as u32;
+        }
         key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
     }
     counter
+}
+
+fn zero_bound() -> Error {
+    Error::new(ErrorKind::OutOfRange, "bound must be >= 1: got 0")
 }
 
 /// Applies the finaliser of SplitMix64, which spreads nearby stream numbers over all 64 bits.
@@ -294,10 +317,11 @@ mod tests {
     /// The known answers that the authors publish with Random123 (`kat_vectors`, philox4x32 10).
     #[test]
     fn blocks_equal_the_published_known_answers() {
-        assert_eq!(philox4x32([0; 4], [0; 2]), [0x6627_E8D5, 0xE169_C58D, 0xBC57_AC4C, 0x9B00_DBD8]);
-        assert_eq!(philox4x32([!0; 4], [!0; 2]), [0x408F_276D, 0x41C8_3B0E, 0xA20B_C7C6, 0x6D54_51FD]);
+        let one = |counter: [u32; 4], key| philox4x32(counter.map(|word| [word]), key).map(|[word]| word);
+        assert_eq!(one([0; 4], [0; 2]), [0x6627_E8D5, 0xE169_C58D, 0xBC57_AC4C, 0x9B00_DBD8]);
+        assert_eq!(one([!0; 4], [!0; 2]), [0x408F_276D, 0x41C8_3B0E, 0xA20B_C7C6, 0x6D54_51FD]);
         assert_eq!(
-            philox4x32([0x243F_6A88, 0x85A3_08D3, 0x1319_8A2E, 0x0370_7344], [0xA409_3822, 0x299F_31D0]),
+            one([0x243F_6A88, 0x85A3_08D3, 0x1319_8A2E, 0x0370_7344], [0xA409_3822, 0x299F_31D0]),
             [0xD16C_FE09, 0x94FD_CCEB, 0x5001_E420, 0x2412_6EA1]
         );
     }
@@ -334,7 +358,7 @@ mod tests {
                     many.next_u32();
                 }
                 let mut one = many.clone();
-                for count in [1, 2, 3, 64, 7] {
+                for count in [1, 2, 3, 64, 7, 15, 16, 17, 200] {
                     let mut drawn = vec![0; count];
                     many.fill_below(bound, &mut drawn).unwrap();
                     let single: Vec<u64> = (0..count).map(|_| one.below(bound).unwrap()).collect();

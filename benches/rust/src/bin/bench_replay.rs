@@ -16,7 +16,7 @@ use std::time::Instant;
 use fulmar::core::Result;
 use fulmar::replay::{
     Batch, PrioritizedOptions, PrioritizedSampler, ReplayBuffer, ReplayBufferOptions, SamplerOptions,
-    SliceOptions, TensorStorage, TrajectoryKeys,
+    SliceOptions, TensorStorage, TrajectoryKeys, WeightedRows,
 };
 use fulmar::tensor::{Key, PadSide, Ragged, Tensor, TensorDict};
 use fulmar_bench::{broken, say};
@@ -155,6 +155,7 @@ fn pixels(start: usize, count: usize) -> Result<TensorDict> {
 struct Prioritized {
     sampler: PrioritizedSampler,
     num_rows: usize,
+    batch: WeightedRows,
     updated: Vec<usize>,
     /// The next priorities of these rows, and those after: no update writes what is there.
     changes: [Vec<f32>; 2],
@@ -175,14 +176,14 @@ impl Prioritized {
         };
         let updated: Vec<usize> = (0..DRAWS).map(place).collect();
         let changes = [7, 0].map(|by| updated.iter().map(|row| priority(row + by)).collect());
-        Ok(Self { sampler, num_rows, updated, changes })
+        Ok(Self { sampler, num_rows, batch: WeightedRows::default(), updated, changes })
     }
 }
 
 impl Case for Prioritized {
     fn run(&mut self, operation: &str, count: usize) -> Result<()> {
         match operation {
-            "sample" => drop(self.sampler.sample(count)?),
+            "sampleInto" => self.sampler.sample_into(count, &mut self.batch)?,
             "update" => {
                 self.sampler.update_priority(&self.updated[..count], &self.changes[0][..count])?;
                 self.changes.swap(0, 1);

@@ -3,7 +3,7 @@
 use fulmar_core::{Error, ErrorKind, Result, Rng};
 
 use super::PriorityTree;
-use super::walk::{self, CHUNK};
+use super::walk::{self, CHUNK, Parts};
 use crate::row::checked_draw;
 
 impl PriorityTree {
@@ -14,32 +14,41 @@ impl PriorityTree {
     ///
     /// [`REPLAY_SAMPLE_ROWS_MAX`]: fulmar_core::limits::REPLAY_SAMPLE_ROWS_MAX
     pub fn sample(&self, rng: &mut Rng, count: usize) -> Result<Vec<usize>> {
-        self.sample_leaves(rng, count).map(|(rows, _)| rows)
+        let (mut rows, mut leaves) = (Vec::new(), Vec::new());
+        self.sample_into(rng, count, &mut rows, &mut leaves)?;
+        Ok(rows)
     }
 
-    /// Runs [`PriorityTree::sample`] and also returns the leaf of each row.
-    pub(crate) fn sample_leaves(&self, rng: &mut Rng, count: usize) -> Result<(Vec<usize>, Vec<f32>)> {
+    /// Runs [`PriorityTree::sample`] and writes the rows and the leaf of each, reusing the memory of both.
+    pub(crate) fn sample_into(
+        &self,
+        rng: &mut Rng,
+        count: usize,
+        rows: &mut Vec<usize>,
+        leaves: &mut Vec<f32>,
+    ) -> Result<()> {
         checked_draw(self.end, count)?;
         let total = self.total();
         if total == 0 {
             return Err(Error::new(ErrorKind::OutOfRange, "the sum of priorities must be > 0: got 0"));
         }
-        let (mut rows, mut leaves) = (vec![0; count], Vec::with_capacity(count));
+        rows.resize(count, 0);
+        leaves.resize(count, 0.0);
         let even = self.even.map(|key| (self.mass_of(key), key));
-        let (mut masses, mut keys) = ([0; CHUNK], [0; CHUNK]);
-        for rows in rows.chunks_mut(CHUNK) {
+        let (mut masses, mut keys, mut parts) = ([0; CHUNK], [0; CHUNK], Parts::default());
+        for (rows, leaves) in rows.chunks_mut(CHUNK).zip(leaves.chunks_mut(CHUNK)) {
             let (masses, keys) = (&mut masses[..rows.len()], &mut keys[..rows.len()]);
-            rng.fill_below(total, masses)?;
+            walk::draw(rng, total, masses)?;
             if let Some((mass_of_row, key)) = even {
                 rows.iter_mut().zip(&*masses).for_each(|(row, mass)| *row = (mass / mass_of_row) as usize);
                 keys.fill(key);
             } else {
-                walk::descend(&self.sums(), masses, rows, keys);
+                walk::descend(&self.sums(), masses, rows, keys, &mut parts);
             }
             // A row with a mass has a key.
-            leaves.extend(keys.iter().map(|key| f32::from_bits(key.wrapping_sub(1))));
+            leaves.iter_mut().zip(keys).for_each(|(leaf, key)| *leaf = f32::from_bits(key.wrapping_sub(1)));
         }
-        Ok((rows, leaves))
+        Ok(())
     }
 
     /// Returns the row of each mass: the first whose cumulative mass is above it. All masses must be below
@@ -52,12 +61,16 @@ impl PriorityTree {
                 |mass: &u64| if *mass < total { (mass / mass_of_row) as usize } else { self.capacity };
             return masses.iter().map(row_at).collect();
         }
-        let (mut rows, mut keys) = (vec![0; masses.len()], [0; CHUNK]);
+        let (mut rows, mut keys, mut parts) = (vec![0; masses.len()], [0; CHUNK], Parts::default());
         for (masses, rows) in masses.chunks(CHUNK).zip(rows.chunks_mut(CHUNK)) {
             let mut left = [0; CHUNK];
-            left[..masses.len()].copy_from_slice(masses);
-            walk::descend(&self.sums(), &mut left[..masses.len()], rows, &mut keys[..masses.len()]);
-            let beyond = masses.iter().zip(rows).filter(|(mass, _)| **mass >= self.total());
+            let is_beyond = |mass: u64| mass >= self.total();
+            for (left, &mass) in left.iter_mut().zip(masses) {
+                *left = if is_beyond(mass) { 0 } else { mass };
+            }
+            let keys = &mut keys[..masses.len()];
+            walk::descend(&self.sums(), &mut left[..masses.len()], rows, keys, &mut parts);
+            let beyond = masses.iter().zip(rows).filter(|(mass, _)| is_beyond(**mass));
             beyond.for_each(|(_, row)| *row = self.capacity);
         }
         rows

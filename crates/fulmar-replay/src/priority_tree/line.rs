@@ -74,13 +74,13 @@ pub(super) fn left_in_parts(sums: &PartSums, mass: u64) -> [i64; SIDE] {
 /// all.
 #[inline(always)]
 pub(super) fn lane_at(sums: &PartSums, left: &[i64; SIDE]) -> usize {
-    let mut lanes = [0; SIDE];
+    let mut num_above = [0; SIDE];
     for column in sums {
         for part in 0..SIDE {
-            lanes[part] += i64::from(column[part] <= left[part]);
+            num_above[part] += left[part].wrapping_sub(column[part]) as u64 >> 63;
         }
     }
-    lanes.iter().sum::<i64>() as usize % LINE
+    (LINE - num_above.iter().sum::<u64>() as usize) % LINE
 }
 
 /// Returns the position of a lane's key.
@@ -92,7 +92,8 @@ const fn place(lane: usize) -> usize {
 #[inline(always)]
 pub(super) fn mass_of(key: u32, scale: f64) -> u64 {
     const INTEGERS: f64 = 4_503_599_627_370_496.0; // 2^52: between it and 2^53 doubles are integers
-    let leaf = f64::from(f32::from_bits(key - u32::from(key != 0)));
+    // NaN, which is not above 0, for an unset leaf.
+    let leaf = f64::from(f32::from_bits(key.wrapping_sub(1)));
     // Multiplying by a power of two is exact, and so is the rounding of the sum: the same integer on every
     // target.
     let scaled = leaf * scale;

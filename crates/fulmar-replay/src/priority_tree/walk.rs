@@ -2,9 +2,10 @@
 //! possible.
 
 use fulmar_compute::cpu::{lanes, prefetch};
+use fulmar_core::{Result, Rng};
 
 use super::extremes::Extremes;
-use super::line::{LINE, Line, SIDE, lane_at, left_in_parts, mass_of, part_sums};
+use super::line::{LINE, Line, PartSums, SIDE, lane_at, left_in_parts, mass_of, part_sums};
 use super::pages::Pages;
 use super::{FANOUT, Node};
 
@@ -24,17 +25,45 @@ pub(super) struct Sums<'a> {
     pub(super) scale: f64,
 }
 
+/// Memory of [`descend`]: the sums of each query's line, and the rest of its mass. Clearing it for each chunk would
+/// take a tenth of the time.
+pub(super) struct Parts {
+    parts: [PartSums; CHUNK],
+    left: [[i64; SIDE]; CHUNK],
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self { parts: [PartSums::default(); CHUNK], left: [[0; SIDE]; CHUNK] }
+    }
+}
+
 lanes! {
-    /// Writes the row of each of `masses`, and its key. A mass beyond the total gives some row.
-    pub(super) fn descend(sums: &Sums<'_>, masses: &mut [u64], rows: &mut [usize], keys: &mut [u32]) {
+    /// Fills `masses` with uniform numbers below `total`, see [`Rng::fill_below`].
+    pub(super) fn draw(rng: &mut Rng, total: u64, masses: &mut [u64]) -> Result<()> {
+        rng.fill_below(total, masses)
+    }
+}
+
+lanes! {
+    /// Writes the row of each of `masses`, all below the total, and its key. Overwrites `masses` and `parts`.
+    pub(super) fn descend(
+        sums: &Sums<'_>,
+        masses: &mut [u64],
+        rows: &mut [usize],
+        keys: &mut [u32],
+        parts: &mut Parts,
+    ) {
         rows.fill(0);
         for (depth, level) in sums.levels.iter().enumerate().rev() {
             let nodes: &[Node] = level;
             let below: &[Node] = if depth > 0 { &sums.levels[depth - 1] } else { &[] };
             for (mass, place) in masses.iter_mut().zip(rows.iter_mut()) {
-                // No branch depends on the mass.
+                // No branch depends on the mass. Signs of differences are added up, because compilers take the
+                // masks of AVX-512's comparisons apart bit by bit.
                 let Node(sums_of) = &nodes[*place];
-                let child = sums_of.iter().map(|sum| i64::from(*sum as i64 <= *mass as i64)).sum::<i64>() as usize % FANOUT;
+                let num_above = sums_of.iter().map(|sum| mass.wrapping_sub(*sum) >> 63).sum::<u64>();
+                let child = (FANOUT - num_above as usize) % FANOUT;
                 let before = sums_of[(child + FANOUT - 1) % FANOUT];
                 *mass -= before & HAS_BEFORE[child];
                 *place = *place * FANOUT + child;
@@ -42,14 +71,14 @@ lanes! {
             }
         }
         // Three loops, because each vectorises separately.
-        let (mut parts, mut left) = ([[[0; SIDE]; SIDE]; CHUNK], [[0; SIDE]; CHUNK]);
+        let Parts { parts, left } = parts;
         for (parts, row) in parts.iter_mut().zip(rows.iter()) {
             *parts = part_sums(&sums.lines[*row], sums.scale);
         }
-        for ((left, parts), mass) in left.iter_mut().zip(&parts).zip(masses) {
+        for ((left, parts), mass) in left.iter_mut().zip(parts.iter()).zip(masses) {
             *left = left_in_parts(parts, *mass);
         }
-        for (((left, parts), row), key) in left.iter().zip(&parts).zip(rows).zip(keys) {
+        for (((left, parts), row), key) in left.iter().zip(parts.iter()).zip(rows).zip(keys) {
             let lane = lane_at(parts, left);
             *key = sums.lines[*row].key(lane);
             *row = *row * LINE + lane;

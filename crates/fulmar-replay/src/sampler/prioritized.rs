@@ -44,7 +44,7 @@ impl Default for PrioritizedOptions {
 }
 
 /// Rows of a batch with their weights. Both of shape `[count]`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct WeightedRows {
     /// The drawn rows.
     pub rows: Vec<usize>,
@@ -206,26 +206,56 @@ impl PrioritizedSampler {
     /// `Empty` if no row was written; `OutOfRange` if `count` is 0 or above the limit of a draw, if all
     /// priorities are 0, or if one is, as its weight would be infinite (`eps` above 0 prevents both).
     pub fn sample(&mut self, count: usize) -> Result<WeightedRows> {
-        let (rows, leaves) = self.tree.sample_leaves(&mut self.rng, count)?;
-        let weights = self.weights_of_leaves(leaves)?;
-        Ok(WeightedRows { rows, weights })
+        let mut batch = WeightedRows::default();
+        self.sample_into(count, &mut batch)?;
+        Ok(batch)
+    }
+
+    /// Runs [`PrioritizedSampler::sample`] and reuses the memory of `out`, which is empty after an error.
+    ///
+    /// # Errors
+    /// The errors of [`PrioritizedSampler::sample`].
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_replay::{PrioritizedSampler, WeightedRows};
+    /// let mut sampler = PrioritizedSampler::new(8, Default::default(), 7)?;
+    /// sampler.extend(&[0, 1, 2])?;
+    /// let mut batch = WeightedRows::default();
+    /// for _ in 0..3 {
+    ///     sampler.sample_into(64, &mut batch)?;
+    ///     assert_eq!((batch.rows.len(), batch.weights.len()), (64, 64));
+    /// }
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn sample_into(&mut self, count: usize, out: &mut WeightedRows) -> Result<()> {
+        let WeightedRows { rows, weights } = out;
+        let drawn = self.tree.sample_into(&mut self.rng, count, rows, weights);
+        let weighed = drawn.and_then(|()| self.weigh(weights));
+        if weighed.is_err() {
+            rows.clear();
+            weights.clear();
+        }
+        weighed
     }
 
     /// Returns the weight of each of `rows`.
     pub(crate) fn weights_of(&self, rows: &[usize]) -> Result<Vec<f32>> {
         let min = self.tree.min().unwrap_or_default();
-        self.weights_of_leaves(rows.iter().map(|&row| self.tree.leaf(row).unwrap_or(min)).collect())
+        let mut weights = rows.iter().map(|&row| self.tree.leaf(row).unwrap_or(min)).collect::<Vec<_>>();
+        self.weigh(&mut weights)?;
+        Ok(weights)
     }
 
-    /// Returns the weight of a row with each of `leaves`.
-    fn weights_of_leaves(&self, mut leaves: Vec<f32>) -> Result<Vec<f32>> {
+    /// Replaces each leaf by the weight of its row.
+    fn weigh(&self, leaves: &mut [f32]) -> Result<()> {
         let min = self.tree.min().unwrap_or_default();
         if min <= 0.0 {
             return Err(Error::new(ErrorKind::OutOfRange, "the smallest priority must be > 0: got 0"));
         }
         leaves.iter_mut().for_each(|leaf| *leaf /= min);
-        raise(&mut leaves, -self.options.beta);
-        Ok(leaves)
+        raise(leaves, -self.options.beta);
+        Ok(())
     }
 
     /// Changes the exponent of the priorities and updates all rows. An exponent of 0 loses the priorities:

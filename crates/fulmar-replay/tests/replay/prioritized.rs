@@ -1,8 +1,9 @@
 //! The prioritised sampler against golden rows and at its limits.
 
+use crate::allocations::allocations;
 use crate::golden_rows::{assert_close, assert_drawn, index, indices, list, number, numbers, topic};
 use fulmar_core::ErrorKind;
-use fulmar_replay::{PrioritizedOptions, PrioritizedSampler, RoundRobinWriter};
+use fulmar_replay::{PrioritizedOptions, PrioritizedSampler, RoundRobinWriter, WeightedRows};
 use serde_json::Value;
 
 fn options(args: &Value) -> PrioritizedOptions {
@@ -192,6 +193,63 @@ fn a_sampler_goes_on_from_its_state() {
         assert_eq!(again.sample(50).unwrap(), sampler.sample(50).unwrap());
     }
     assert_eq!(again.state(), sampler.state());
+}
+
+#[test]
+fn a_seed_gives_the_rows_and_weights_that_it_always_gave() {
+    let digests = DIGESTS.map(|(capacity, num_written, _)| {
+        let mut sampler = PrioritizedSampler::new(capacity, PrioritizedOptions::default(), 11).unwrap();
+        let rows: Vec<usize> = (capacity - num_written..capacity).rev().collect();
+        let priorities: Vec<f32> = rows.iter().map(|row| (1 + row % 997) as f32 * 0.013).collect();
+        sampler.update_priority(&rows, &priorities).unwrap();
+        let mut digest = Digest(0);
+        for count in [1, 2, 63, 64, 65, 200, 5_001] {
+            let batch = sampler.sample(count).unwrap();
+            batch.rows.iter().for_each(|&row| digest.add(row as u64));
+            batch.weights.iter().for_each(|weight| digest.add(weight.to_bits().into()));
+        }
+        sampler.state().rng.into_iter().for_each(|word| digest.add(word));
+        (capacity, num_written, digest.0)
+    });
+    assert_eq!(digests, DIGESTS);
+}
+
+/// Capacity, number of written rows, the last ones, and the digest of their draws. Every machine gives the same.
+const DIGESTS: [(usize, usize, u64); 5] = [
+    (1, 1, 3_895_761_483_860_591_868),
+    (17, 9, 4_073_768_187_429_647_560),
+    (1_000, 1_000, 454_958_039_645_824_414),
+    (70_000, 66_000, 8_940_916_577_757_541_486),
+    (600_000, 1_000, 7_898_250_536_908_180_928),
+];
+
+#[test]
+fn draws_into_the_same_memory_are_the_same_and_allocate_nothing() {
+    let mut sampler = PrioritizedSampler::new(5_000, PrioritizedOptions::default(), 3).unwrap();
+    let priorities: Vec<f32> = (1_u16..=5_000).map(f32::from).collect();
+    sampler.update_priority(&(0..5_000).collect::<Vec<_>>(), &priorities).unwrap();
+    let mut other = sampler.clone();
+    let mut batch = WeightedRows::default();
+    sampler.sample_into(300, &mut batch).unwrap();
+    assert_eq!(batch, other.sample(300).unwrap());
+    for count in [300, 7, 64, 299] {
+        let before = allocations();
+        sampler.sample_into(count, &mut batch).unwrap();
+        assert_eq!(allocations(), before);
+        assert_eq!(batch, other.sample(count).unwrap());
+        assert!(allocations() > before, "the counter counts");
+    }
+    assert_eq!(sampler.sample_into(0, &mut batch).unwrap_err().kind(), ErrorKind::OutOfRange);
+    assert_eq!(batch, WeightedRows::default(), "nothing is left after an error");
+}
+
+/// A hash of numbers in their order.
+struct Digest(u64);
+
+impl Digest {
+    fn add(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
 }
 
 #[test]

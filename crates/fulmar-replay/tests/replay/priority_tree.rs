@@ -171,7 +171,8 @@ proptest! {
                 prop_assert_eq!(tree.rows_at(&drawn), expected);
             }
         }
-        prop_assert_eq!(tree.rows_at(&[tree.total(), u64::MAX]), vec![capacity; 2]);
+        let beyond = [tree.total(), 1 << 63, (1 << 63) + tree.total() / 2, u64::MAX];
+        prop_assert_eq!(tree.rows_at(&beyond), vec![capacity; 4]);
         let json = serde_json::to_string(&tree.state()).unwrap();
         let again = PriorityTree::from_state(&serde_json::from_str(&json).unwrap()).unwrap();
         prop_assert_eq!((again.total(), again.unit()), (tree.total(), tree.unit()));
