@@ -157,7 +157,10 @@ face! {
         fn stats as stats() -> (String) { |buffer| CoreResult::Ok(json!(buffer.stats()?).to_string()) }
         /// Writes one item; returns its row.
         fn add as add(item: &TensorDict) -> (f64) {
-            item = item.share()? => |buffer| CoreResult::Ok(number(buffer.with(|buffer| buffer.add(&item))?))
+            |buffer| {
+                let row = buffer.with(|buffer| buffer.add_batch(|memory| item.lend(|item| memory.of(item))))?;
+                CoreResult::Ok(number(row))
+            }
         }
         /// Writes items; returns their rows.
         fn extend as extend(items: &TensorDict, prioritized: bool) -> (Float64Array) {

@@ -8,9 +8,11 @@
 //! In a storage with several lanes, items have the shape `[lanes.., time]` and are stored time-first: rows
 //! count through time, then lanes.
 
+use std::borrow::Cow;
+
 use fulmar_core::limits::{REPLAY_SAMPLE_ROWS_MAX, REPLAY_WRITE_TRIES_MAX};
 use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_tensor::TensorDict;
+use fulmar_tensor::{BatchOfOne, TensorDict};
 
 use crate::Storage;
 use crate::read::count_of;
@@ -57,6 +59,8 @@ pub struct ReplayBuffer {
     seen: u64,
     /// The number of its rows at that revision.
     seen_len: usize,
+    /// Memory of [`ReplayBuffer::add`].
+    one: BatchOfOne,
 }
 
 impl std::fmt::Debug for ReplayBuffer {
@@ -93,7 +97,8 @@ impl ReplayBuffer {
         storage.refresh()?;
         let seen = storage.revision();
         let seen_len = storage.len();
-        let mut buffer = Self { options, storage, sampler, writer, unit, seen, seen_len };
+        let one = BatchOfOne::default();
+        let mut buffer = Self { options, storage, sampler, writer, unit, seen, seen_len, one };
         buffer.writer.start_generations(buffer.storage.first_generation().unwrap_or(0));
         buffer.follow_writer()?;
         buffer.tell_all(true)?;
@@ -176,13 +181,27 @@ impl ReplayBuffer {
     /// The errors of [`ReplayBuffer::extend`]; `Incompatible` for a storage with lanes, which are written
     /// together.
     pub fn add(&mut self, item: &TensorDict) -> Result<Option<usize>> {
-        if self.num_lanes() > 1 {
+        self.add_batch(|memory| memory.of(item))
+    }
+
+    /// Runs [`ReplayBuffer::add`] with an item that `batch` puts into the memory of a batch.
+    ///
+    /// # Errors
+    /// The errors of [`ReplayBuffer::add`] and those of `batch`.
+    pub fn add_batch(
+        &mut self,
+        batch: impl FnOnce(&mut BatchOfOne) -> Result<TensorDict>,
+    ) -> Result<Option<usize>> {
+        let batch = batch(&mut self.one)?;
+        let rows = if self.num_lanes() > 1 {
             let detail =
                 "the storage must have one dimension to take one item: got lanes, which are written together";
-            return Err(Error::new(ErrorKind::Incompatible, detail));
-        }
-        let rows = self.extend(&item.unsqueeze(0)?)?;
-        Ok(rows.first().copied().flatten())
+            Err(Error::new(ErrorKind::Incompatible, detail))
+        } else {
+            self.extend(&batch)
+        };
+        self.one.keep(batch);
+        Ok(rows?.first().copied().flatten())
     }
 
     /// Writes `items`, `[items]`, or `[lanes.., time]` with lanes, and returns the row of each, time first.
@@ -242,17 +261,21 @@ impl ReplayBuffer {
         let spread = |row: &Option<usize>| {
             (0..lanes).map(|lane| row.map(|row| row * lanes + lane)).collect::<Vec<_>>()
         };
-        let all: Vec<Option<usize>> = plan.rows.iter().flat_map(spread).collect();
-        let kept: Vec<usize> = (0..all.len()).filter(|at| all[*at].is_some()).collect();
+        let all: Vec<Option<usize>> =
+            if lanes == 1 { plan.rows } else { plan.rows.iter().flat_map(spread).collect() };
         let rows: Vec<usize> = all.iter().copied().flatten().collect();
         if !rows.is_empty() {
-            let flat = if lanes > 1 {
-                steps.flatten(0, self.storage.shape().len() as isize - 1)?
-            } else {
-                steps.clone()
-            };
-            let mut kept = if kept.len() == all.len() { flat } else { flat.index_select(&kept)? };
-            self.put_index(&mut kept, &rows)?;
+            let mut kept = Cow::Borrowed(&*steps);
+            if lanes > 1 {
+                kept = Cow::Owned(kept.flatten(0, self.storage.shape().len() as isize - 1)?);
+            }
+            if rows.len() < all.len() {
+                let places: Vec<usize> = (0..all.len()).filter(|at| all[*at].is_some()).collect();
+                kept = Cow::Owned(kept.index_select(&places)?);
+            }
+            if self.options.write_info {
+                self.put_index(kept.to_mut(), &rows)?;
+            }
             let has_priorities = prioritized && kept.get(self.options.priority_key.clone()).is_some();
             let priorities = if has_priorities { self.priorities_of(&kept)? } else { Vec::new() };
             self.sampler.check(&rows, &kept)?;
@@ -347,11 +370,11 @@ impl ReplayBuffer {
     }
 
     /// Converts `[lanes.., time, ..]` to `[time, lanes.., ..]`; unchanged without lanes.
-    fn time_first(&self, items: &TensorDict) -> Result<TensorDict> {
+    fn time_first<'a>(&self, items: &'a TensorDict) -> Result<Cow<'a, TensorDict>> {
         let shape = self.storage.shape();
         let rank = shape.len();
         if rank == 1 {
-            return Ok(items.clone());
+            return Ok(Cow::Borrowed(items));
         }
         let batch_size = items.batch_size();
         if batch_size.len() < rank || batch_size[..rank - 1] != shape[1..] {
@@ -363,7 +386,7 @@ impl ReplayBuffer {
             .chain(0..rank as isize - 1)
             .chain(rank as isize..batch_size.len() as isize)
             .collect();
-        items.permute(&order)
+        items.permute(&order).map(Cow::Owned)
     }
 }
 

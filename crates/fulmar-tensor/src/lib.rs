@@ -40,5 +40,5 @@ pub use ragged::{PadSide, Ragged};
 pub use replace_file::{FileBatch, make_folder, replace_file};
 pub use storage::live_bytes;
 pub use tensor::Tensor;
-pub use tensor_dict::{ApplyOptions, Entry, Operation, PadSequence, Partition, TensorDict};
+pub use tensor_dict::{ApplyOptions, BatchOfOne, Entry, Operation, PadSequence, Partition, TensorDict};
 pub use torch_dtype::{from_torch_name, torch_name};

@@ -4,6 +4,7 @@
 //! slice, stack, concatenate) apply to every entry.
 
 mod batch;
+mod batch_of_one;
 mod batch_shape;
 mod batch_size;
 mod dim_names;
@@ -18,6 +19,7 @@ use fulmar_core::limits::TENSOR_DICT_DEPTH_MAX;
 use fulmar_core::{Error, ErrorKind, Result, num_elements};
 use indexmap::IndexMap;
 
+pub use self::batch_of_one::BatchOfOne;
 pub(crate) use self::batch_shape::dim_in;
 use self::dim_names::Names;
 pub use self::entry::Entry;

@@ -8,9 +8,10 @@ use fulmar_replay::{
     PromptGroupOptions, Reduction, ReplayBuffer, ReplayBufferOptions, SampleUnitOptions, SamplerOptions,
     SharedStorage, SliceOptions, Storage, TensorStorage, WriterOptions,
 };
-use fulmar_tensor::{Index, Key, TensorDict};
+use fulmar_tensor::{Index, Key, Tensor, TensorDict};
 use serde_json::Value;
 
+use crate::allocations::allocations;
 use crate::golden_dicts::{assert_dict, assert_items, dict, items_of_index, key, tensor};
 use crate::golden_rows::{assert_close, index, list, number, numbers, rows};
 
@@ -602,4 +603,64 @@ fn a_write_that_sampler_or_unit_refuses_changes_nothing() {
         assert!(buffer.extend(&items).is_err(), "{options:?}");
         assert_eq!(buffer.state().unwrap(), before, "{options:?}");
     }
+}
+
+/// An item of `num_leaves` leaves, `step` in the first and in the priority.
+fn one(step: usize, num_leaves: usize, priority: f32) -> TensorDict {
+    let mut item = TensorDict::new(&[]).unwrap();
+    for leaf in 0..num_leaves {
+        let values = vec![step as f32, leaf as f32];
+        item.set(["in", &format!("leaf {leaf}")], Tensor::from_vec_f32(&[2], values).unwrap()).unwrap();
+    }
+    item.set("td_error", Tensor::from_vec_f32(&[1], vec![priority]).unwrap()).unwrap();
+    item
+}
+
+#[test]
+fn items_added_one_by_one_are_those_of_an_extend() {
+    for write_info in [false, true] {
+        let make = || {
+            let sampler = SamplerOptions::Prioritized { priorities: PrioritizedOptions::default() };
+            let writer = WriterOptions::RoundRobin { track_generations: true };
+            let options = ReplayBufferOptions { seed: 5, sampler, writer, write_info, ..Default::default() };
+            ReplayBuffer::new(Box::new(TensorStorage::new(&[5]).unwrap()), options).unwrap()
+        };
+        let (mut added, mut extended) = (make(), make());
+        for step in 0..20 {
+            let item = match step % 7 {
+                4 => one(step, 4, 1.0),
+                5 => one(step, 3, -1.0),
+                6 => one(step, 2, 1.0),
+                _ => one(step, 3, step as f32),
+            };
+            let kept = item.clone();
+            let rows = extended.extend(&item.unsqueeze(0).unwrap()).map(|rows| rows[0]);
+            assert_eq!(added.add(&item), rows, "step {step}");
+            assert_eq!(item, kept);
+            assert_eq!(rows.is_err(), step % 7 > 3, "step {step}");
+        }
+        let rows = [0, 1, 2, 3, 4];
+        assert_eq!(added.storage().get(&rows).unwrap(), extended.storage().get(&rows).unwrap());
+        assert_eq!(added.sample(Some(50)).unwrap().items, extended.sample(Some(50)).unwrap().items);
+        let generations = |buffer: &ReplayBuffer| buffer.generations_of(&[0, 1, 2, 3, 4]);
+        assert_eq!(generations(&added), generations(&extended));
+    }
+}
+
+#[test]
+fn adding_an_item_allocates_no_more_if_it_has_more_leaves() {
+    let counts = [2, 20].map(|num_leaves| {
+        let storage = Box::new(TensorStorage::new(&[50]).unwrap());
+        let options = ReplayBufferOptions { write_info: false, ..Default::default() };
+        let mut buffer = ReplayBuffer::new(storage, options).unwrap();
+        let mut item = one(0, num_leaves, 1.0);
+        item.remove("td_error").unwrap();
+        for _ in 0..3 {
+            buffer.add(&item).unwrap();
+        }
+        let before = allocations();
+        buffer.add(&item).unwrap();
+        allocations() - before
+    });
+    assert_eq!(counts[0], counts[1]);
 }

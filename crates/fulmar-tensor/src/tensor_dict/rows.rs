@@ -74,20 +74,28 @@ impl TensorDict {
     /// The errors of [`TensorDict::index_copy`].
     pub fn check_rows(&self, items: &Self, count: usize) -> Result<()> {
         check_lead(&self.batch_size, &items.batch_size, count)?;
-        for name in items.entries.keys() {
-            if !self.entries.contains_key(name) {
+        for (at, name) in items.entries.keys().enumerate() {
+            if self.entry_near(at, name).is_none() {
                 let detail = format!("{name:?}: leaf must be one of those stored");
                 return Err(Error::new(ErrorKind::UnknownName, detail));
             }
         }
-        for (name, have) in &self.entries {
-            let Some(new) = items.entries.get(name) else {
+        for (at, (name, have)) in self.entries.iter().enumerate() {
+            let Some(new) = items.entry_near(at, name) else {
                 let detail = format!("{name:?}: leaf must be given, as the storage holds it");
                 return Err(Error::new(ErrorKind::UnknownName, detail));
             };
             check_entry(have, new, count).map_err(|error| error.at(format!("{name:?}")))?;
         }
         Ok(())
+    }
+
+    /// Returns the entry called `name`, which is found without hashing where it is number `at`.
+    fn entry_near(&self, at: usize, name: &str) -> Option<&Entry> {
+        match self.entries.get_index(at) {
+            Some((key, entry)) if key == name => Some(entry),
+            _ => self.entries.get(name),
+        }
     }
 
     fn is_laid_out_as(&self, source: &Self, count: usize) -> bool {
@@ -125,8 +133,8 @@ impl TensorDict {
     }
 
     fn copy_rows_from(&mut self, indices: &[usize], items: &Self) -> Result<()> {
-        for (name, to) in &mut self.entries {
-            match (to, items.entries.get(name)) {
+        for (at, (name, to)) in self.entries.iter_mut().enumerate() {
+            match (to, items.entry_near(at, name)) {
                 (Entry::Tensor(to), Some(Entry::Tensor(from))) => {
                     let (compute, inner) = (compute_of([&*to, from])?, row_len(to));
                     with_element!(to.dtype, T => {
