@@ -361,6 +361,37 @@ export const FAULTS = [
     file: 'bf16.cuh',
   },
   {
+    ...cast('a tie of halves is always rounded up', '+ 0xfff + (magnitude >> 13 & 1)', '+ 0x1000'),
+    file: 'f16.cuh',
+  },
+  { ...cast('a half is cut off', '+ 0xfff + (magnitude >> 13 & 1)', ''), file: 'f16.cuh' },
+  {
+    ...cast(
+      'halves have no subnormal numbers',
+      'if (magnitude < 0x38800000) return',
+      'if (magnitude < 0x38000000) return',
+    ),
+    file: 'f16.cuh',
+  },
+  { ...cast('a large half is no infinity', 'min(nearest, 0x7c00u)', 'nearest'), file: 'f16.cuh' },
+  {
+    ...cast(
+      'a half that is no number is infinite',
+      '0x7e00 | (magnitude >> 13 & 0x3ff)',
+      '0x7c00 | (magnitude >> 13 & 0x3ff)',
+    ),
+    file: 'f16.cuh',
+  },
+  {
+    ...cast(
+      'a negative half of 0 has no sign',
+      'sign | __float_as_uint((float)magnitude',
+      '__float_as_uint((float)magnitude',
+    ),
+    file: 'f16.cuh',
+  },
+  { ...cast('the least halves are normal', 'magnitude < 0x400', 'magnitude < 0x200'), file: 'f16.cuh' },
+  {
     ...norm('bfloat16 is cut off', '*to = rounded(x);', '*to = (uint16_t)(__float_as_uint(x) >> 16);'),
     file: 'bf16.cuh',
   },
@@ -488,18 +519,6 @@ export const FAULTS = [
     'widened(bits.x), widened(bits.y)',
     'widened(bits.y), widened(bits.x)',
   ),
-  embedding(
-    'rows of an id begin at its end',
-    'blockIdx.x == 0 ? 0 : ends_u[blockIdx.x - 1]',
-    'blockIdx.x == 0 ? 0 : ends_u[blockIdx.x] - 1',
-  ),
-  embedding('a gradient of a table forgets what was there', 'float sum = d_row[d];', 'float sum = 0.0f;'),
-  embedding(
-    'rows of an id are added from the last on',
-    'for (uint32_t at = first; at < end; at++) sum += d_out_nd[(size_t)rows_n[at]',
-    'for (uint32_t at = end - 1; at + 1 > first; at--) sum += d_out_nd[(size_t)rows_n[at]',
-  ),
-  embedding('a number of a plan is taken for a row', '(size_t)rows_n[at] * width', '(size_t)at * width'),
   rows(
     'a row of indices is taken for another',
     'index_n[blockIdx.x] * width;\n    T* to =',
@@ -521,6 +540,20 @@ export const FAULTS = [
     'at < len; at += (uint64_t)gridDim.x * THREADS) x[at] *= by;',
     'at < len; at += THREADS) x[at] *= by;',
   ),
+  rows(
+    'rows of an index begin at its end',
+    'blockIdx.x == 0 ? 0 : ends_u[blockIdx.x - 1]',
+    'blockIdx.x == 0 ? 0 : ends_u[blockIdx.x] - 1',
+  ),
+  rows('a sum of rows forgets what was there', 'float sum = row[at];', 'float sum = 0.0f;'),
+  rows(
+    'rows of an index are added from the last on',
+    'for (uint32_t n = first; n < end; n++) sum +=',
+    'for (uint32_t n = end - 1; n + 1 > first; n--) sum +=',
+  ),
+  rows('a number of a plan is taken for a row', '(size_t)rows_n[n] * width + at', '(size_t)n * width + at'),
+  rows('the upper half of a value is lost', 'to[at] = value;', 'to[at] = (uint32_t)value;'),
+  rows('one element too many is filled', 'to[at] = value;', 'to[at] = to[at + 1] = value;'),
   tiles(
     'a copy is read before its wait',
     '        copies_wait<STAGES - 2>();\n        __syncthreads();',

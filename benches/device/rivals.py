@@ -180,6 +180,12 @@ def row_kernels(rivals):
         index = torch.randint(0, there, (count,), device=rivals.device)
         return lambda: rows_there.index_select(0, index)
 
+    def scatter_add():
+        there = rivals.sized(32768, 32)
+        to, rows_added = rivals.random(there, 768), rivals.random(2 * there, 768)
+        index = torch.arange(2 * there, device=rivals.device) % there
+        return lambda: to.index_add_(0, index, rows_added)
+
     def swiglu():
         shape = rivals.sized((16384, 4864), (10, 1000))
         gate, up = rivals.random(*shape), rivals.random(*shape)
@@ -193,6 +199,7 @@ def row_kernels(rivals):
     rivals.measure("rms_norm", "torch", "rms_norm", rms_norm, goal=1.0)
     rivals.measure("rms_norm_backward", "torch", "rms_norm", rms_norm_backward, goal=1.0)
     rivals.measure("gather", "torch", "rows", gather)
+    rivals.measure("scatter_add", "torch", "rows", scatter_add)
     rivals.measure("swiglu", "torch.compile", "swiglu", swiglu)
     rivals.measure("cast", "torch", "cast", cast)
 

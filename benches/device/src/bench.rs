@@ -47,7 +47,7 @@ struct Work {
     operations: usize,
 }
 
-const BENCHES: [Bench; 19] = [
+const BENCHES: [Bench; 20] = [
     Bench { name: "log_prob", file: "log_prob", kernel: "log_prob_rows", make: log_prob, goal: Some(0.85) },
     Bench {
         name: "log_prob_and_gradient",
@@ -65,6 +65,7 @@ const BENCHES: [Bench; 19] = [
         goal: Some(0.65),
     },
     Bench { name: "gather", file: "rows", kernel: "gather_rows_4", make: gather, goal: Some(0.80) },
+    Bench { name: "scatter_add", file: "rows", kernel: "scatter_add_rows", make: scatter_add, goal: None },
     Bench { name: "swiglu", file: "swiglu", kernel: "swiglu", make: swiglu, goal: None },
     Bench { name: "cast", file: "cast", kernel: "f32_to_bf16", make: cast, goal: None },
     Bench { name: "product_f32", file: "product_f32", kernel: "product_f32", make: product_f32, goal: None },
@@ -244,6 +245,25 @@ fn gather(card: &Card) -> Result<Work> {
         shape: format!("{count} x {width}"),
         queue: Box::new(queue),
         bytes: 2 * 4 * count * width,
+        operations: 0,
+    })
+}
+
+/// Each row gets two, far apart.
+fn scatter_add(card: &Card) -> Result<Work> {
+    let (there, width) = (sized(card, 32_768, 32), 768);
+    let index: Vec<u32> = (0..2 * there as u32).map(|row| row % there as u32).collect();
+    let plan = check::rows::Plan::of(&index);
+    let (from, to) = (numbers(card, "from", 2 * there * width)?, numbers(card, "to", there * width)?);
+    let (index, ends, rows) = (card.upload(&plan.index)?, card.upload(&plan.ends)?, card.upload(&plan.rows)?);
+    let queue = move |card: &Card| {
+        let grid = check::a_block_each(there, 256, 0);
+        card.queue("scatter_add_rows", grid, arguments![&from, &index, &ends, &rows, width, &to])
+    };
+    Ok(Work {
+        shape: format!("{} x {width}", 2 * there),
+        queue: Box::new(queue),
+        bytes: 4 * 4 * there * width,
         operations: 0,
     })
 }

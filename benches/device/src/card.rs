@@ -293,6 +293,12 @@ impl From<u32> for Argument {
     }
 }
 
+impl From<u64> for Argument {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 impl From<f32> for Argument {
     fn from(number: f32) -> Self {
         Self(u64::from(number.to_bits()))

@@ -7,7 +7,7 @@ pub mod log_prob;
 pub mod product;
 pub mod product_f32;
 pub mod rms_norm;
-mod rows;
+pub mod rows;
 mod swiglu;
 
 use fulmar_core::Result;

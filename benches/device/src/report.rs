@@ -61,6 +61,12 @@ impl Bits for u32 {
     }
 }
 
+impl Bits for u64 {
+    fn bits(self) -> u64 {
+        self
+    }
+}
+
 impl Report {
     /// Counts a comparison; of one that fails it writes the first differing elements.
     pub fn same<T: Bits>(&mut self, name: &str, shape: &str, got: &[T], wanted: &[T]) {

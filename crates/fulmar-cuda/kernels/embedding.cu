@@ -1,4 +1,4 @@
-// Rows of a table [V, D] by ids, and the table's gradient, with the bits of fulmar-kernel's embedding.rs.
+// Rows of a table [V, D] by ids, with the bits of fulmar-kernel's embedding.rs. The table's gradient is scatter_add_rows of rows.cu.
 #include "bf16.cuh"
 
 namespace embedding {
@@ -33,20 +33,6 @@ KERNEL(embed_f32, THREADS, (const float* table_vd, const uint32_t* ids_n, float*
 }
 KERNEL(embed_bf16, THREADS, (const uint16_t* table_vd, const uint32_t* ids_n, float* out_nd, uint32_t width)) {
     embed(table_vd, ids_n, out_nd, width);
-}
-
-// d_table[id] += d_out[n] for each n of an id, in order: so sums have the order of the batch without atomics. A plan lists the U
-// different ids, and their rows: those of ids_u[u] are rows_n[ends_u[u - 1]] to rows_n[ends_u[u] - 1], rising. One block an id.
-KERNEL(embed_backward, THREADS,
-       (const float* d_out_nd, const uint32_t* ids_u, const uint32_t* ends_u, const uint32_t* rows_n, uint32_t width,
-        float* d_table_vd)) {
-    const uint32_t first = blockIdx.x == 0 ? 0 : ends_u[blockIdx.x - 1], end = ends_u[blockIdx.x];
-    float* d_row = d_table_vd + (size_t)ids_u[blockIdx.x] * width;
-    for (uint32_t d = threadIdx.x; d < width; d += THREADS) {
-        float sum = d_row[d];
-        for (uint32_t at = first; at < end; at++) sum += d_out_nd[(size_t)rows_n[at] * width + d];
-        d_row[d] = sum;
-    }
 }
 
 } // namespace embedding

@@ -1,7 +1,7 @@
-//! Casts between f32 and bfloat16.
+//! Casts between f32, bfloat16 and f16.
 
 use fulmar_core::Result;
-use half::bf16;
+use half::{bf16, f16};
 
 use super::{LENGTHS, elements};
 use crate::arguments;
@@ -29,7 +29,32 @@ const SPECIAL: [u32; 16] = [
     0x7fc0_1234,
 ];
 
-/// Compares the three casts at every length.
+/// The same for f16: ties both ways, the largest and the least that becomes infinite, subnormal ones and the least that does not
+/// become 0, infinities and NaNs.
+const SPECIAL_F16: [u32; 20] = [
+    0x0000_0000,
+    0x8000_0000,
+    0x3f80_1000,
+    0x3f80_3000,
+    0x3f80_1001,
+    0x3f80_0fff,
+    0x477f_e000,
+    0x477f_efff,
+    0x477f_f000,
+    0x7f7f_ffff,
+    0x3880_0000,
+    0x387f_f000,
+    0x3300_0000,
+    0x3300_0001,
+    0xb340_0000,
+    0x0000_0001,
+    0x7f80_0000,
+    0xff80_0000,
+    0x7f80_0001,
+    0xffff_f234,
+];
+
+/// Compares every cast at every length.
 ///
 /// # Errors
 /// Errors of the GPU's driver.
@@ -57,8 +82,37 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
         fulmar_kernel::take_other_bf16(&others, &mut numbers);
         card.launch("take_other_bf16", elements(), arguments![&from, &to, len])?;
         report.same("take_other_bf16", &shape, &to.read()?, &numbers);
+
+        let mut numbers = random("f16", len, 1e5);
+        for (number, bits) in numbers.iter_mut().zip(SPECIAL_F16) {
+            *number = f32::from_bits(bits);
+        }
+        to_f16(card, report, &shape, &numbers)?;
     }
+    every_f16(card, report)
+}
+
+fn to_f16(card: &Card, report: &mut Report, shape: &str, numbers: &[f32]) -> Result<()> {
+    let wanted: Vec<u16> = numbers.iter().map(|number| f16::from_f64((*number).into()).to_bits()).collect();
+    let (from, to) = (card.upload(numbers)?, card.poisoned::<u16>(numbers.len())?);
+    card.launch("f32_to_f16", elements(), arguments![&from, &to, numbers.len()])?;
+    report.same("f32_to_f16", shape, &to.read()?, &wanted);
     Ok(())
+}
+
+/// Each half to f32; and to f16 each f32 that is a half, or between two of them, or next to either.
+fn every_f16(card: &Card, report: &mut Report) -> Result<()> {
+    let halves: Vec<u16> = (0..=u16::MAX).collect();
+    let wide: Vec<f32> = halves.iter().map(|half| f16::from_bits(*half).to_f32()).collect();
+    let (from, to) = (card.upload(&halves)?, card.poisoned::<f32>(halves.len())?);
+    card.launch("f16_to_f32", elements(), arguments![&from, &to, halves.len()])?;
+    report.same("f16_to_f32", "every half", &to.read()?, &wide);
+    let nearby = |(number, next): (&f32, &f32)| {
+        let middle = number + (next - number) / 2.0;
+        [*number, middle].map(|number| [number.next_down(), number, number.next_up()])
+    };
+    let numbers: Vec<f32> = wide.iter().zip(&wide[1..]).flat_map(nearby).flatten().collect();
+    to_f16(card, report, "near every half", &numbers)
 }
 
 /// Returns every third number with another lowest bit.

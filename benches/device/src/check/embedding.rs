@@ -4,6 +4,7 @@ use fulmar_core::{Result, Rng};
 use half::bf16;
 
 use super::a_block_each;
+use super::rows::Plan;
 use crate::arguments;
 use crate::card::Card;
 use crate::numbers::random;
@@ -27,13 +28,6 @@ const SHAPES: [(usize, usize, usize); 13] = [
     (100, 64, 200),
     (300, 896, 33),
 ];
-
-/// The plan of a gradient: different ids, the end of each one's rows, and rows by id.
-struct Plan {
-    ids: Vec<u32>,
-    ends: Vec<u32>,
-    rows: Vec<u32>,
-}
 
 /// Compares both passes at every shape.
 ///
@@ -94,30 +88,11 @@ fn gradient(
     let plan = Plan::of(ids);
     let (d_table_at, d_out_at) = (card.upload(&d_table)?, card.upload(&d_out)?);
     let (ids_at, ends_at, rows_at) =
-        (card.upload(&plan.ids)?, card.upload(&plan.ends)?, card.upload(&plan.rows)?);
-    let grid = a_block_each(plan.ids.len(), THREADS, 0);
+        (card.upload(&plan.index)?, card.upload(&plan.ends)?, card.upload(&plan.rows)?);
+    let grid = a_block_each(plan.index.len(), THREADS, 0);
     let arguments = arguments![&d_out_at, &ids_at, &ends_at, &rows_at, width, &d_table_at];
-    card.launch("embed_backward", grid, arguments)?;
+    card.launch("scatter_add_rows", grid, arguments)?;
     fulmar_kernel::embed_backward(&d_out, width, ids, &mut d_table);
-    report.same("embed_backward", shape, &d_table_at.read()?, &d_table);
+    report.same("scatter_add_rows, table", shape, &d_table_at.read()?, &d_table);
     Ok(())
-}
-
-impl Plan {
-    fn of(ids: &[u32]) -> Self {
-        let mut rows: Vec<u32> = (0..ids.len() as u32).collect();
-        rows.sort_by_key(|row| ids[*row as usize]);
-        let mut plan = Self { ids: Vec::new(), ends: Vec::new(), rows };
-        for (at, row) in plan.rows.iter().enumerate() {
-            let id = ids[*row as usize];
-            if plan.ids.last() != Some(&id) {
-                plan.ids.push(id);
-                plan.ends.push(0);
-            }
-            if let Some(end) = plan.ends.last_mut() {
-                *end = at as u32 + 1;
-            }
-        }
-        plan
-    }
 }

@@ -1,4 +1,4 @@
-//! Rows moved by their numbers, scaling, and the first number that is not finite.
+//! Rows moved by their numbers or added, scaling, filling, and the first number that is not finite.
 
 use fulmar_core::{Result, Rng};
 
@@ -26,6 +26,13 @@ const SHAPES: [(usize, usize, usize); 12] = [
     (50, 50, 768),
 ];
 
+/// The plan of rows that are added: different indices, the end of each one's rows, and rows by index.
+pub struct Plan {
+    pub index: Vec<u32>,
+    pub ends: Vec<u32>,
+    pub rows: Vec<u32>,
+}
+
 /// Compares every kernel with a loop over rows.
 ///
 /// # Errors
@@ -35,9 +42,13 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
         for size in [1, 2, 4, 8] {
             moved(card, report, shape, size)?;
         }
+        for odd in [0.0, f32::NAN, f32::NEG_INFINITY, -0.0] {
+            added(card, report, shape, odd)?;
+        }
     }
     for len in LENGTHS {
         scaled(card, report, len)?;
+        filled(card, report, len)?;
         for place in [0, len / 2, len - 1, len] {
             for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 first_non_finite(card, report, len, (place, odd))?;
@@ -79,6 +90,51 @@ fn moved(
     Ok(())
 }
 
+/// Twice as many rows as are there, so that most come several times; the first number of each is `odd`, if that is not 0.
+fn added(
+    card: &Card,
+    report: &mut Report,
+    (there, count, width): (usize, usize, usize),
+    odd: f32,
+) -> Result<()> {
+    let count = 2 * count;
+    let mut rng = Rng::new(22).stream("added").fork((there * width) as u64);
+    let mut index: Vec<u32> = (0..count).map(|_| rng.next_u32() % there as u32).collect();
+    // Both ends, and one that repeats at the ends of the batch.
+    index[0] = there as u32 - 1;
+    index[count / 2] = 0;
+    index[count - 1] = index[0];
+    let mut from = random("added", count * width, 1e3);
+    let mut to = random("to", there * width, 1.0);
+    if odd.to_bits() != 0 {
+        from.chunks_exact_mut(width).for_each(|row| row[0] = odd);
+        to.chunks_exact_mut(width).step_by(2).for_each(|row| row[0] = odd);
+    }
+    let plan = Plan::of(&index);
+    let (from_at, to_at) = (card.upload(&from)?, card.upload(&to)?);
+    let (index_at, ends_at, rows_at) =
+        (card.upload(&plan.index)?, card.upload(&plan.ends)?, card.upload(&plan.rows)?);
+    let grid = a_block_each(plan.index.len(), THREADS, 0);
+    let arguments = arguments![&from_at, &index_at, &ends_at, &rows_at, width, &to_at];
+    card.launch("scatter_add_rows", grid, arguments)?;
+    for (row, at) in from.chunks_exact(width).zip(&index) {
+        to[*at as usize * width..][..width].iter_mut().zip(row).for_each(|(to, from)| *to += from);
+    }
+    report.same("scatter_add_rows", &format!("{count} to {there} x {width}, {odd}"), &to_at.read()?, &to);
+    Ok(())
+}
+
+fn filled(card: &Card, report: &mut Report, len: usize) -> Result<()> {
+    const VALUE: u64 = 0x0123_4567_89ab_cdef;
+    // The last element stays.
+    let to = card.poisoned::<u64>(len + 1)?;
+    card.launch("fill_8", elements(), arguments![&to, VALUE, len])?;
+    let mut wanted = vec![VALUE; len];
+    wanted.push(u64::MAX);
+    report.same("fill_8", &len.to_string(), &to.read()?, &wanted);
+    Ok(())
+}
+
 fn scaled(card: &Card, report: &mut Report, len: usize) -> Result<()> {
     let mut numbers = random("scale", len, 3.0);
     let at = card.upload(&numbers)?;
@@ -102,4 +158,24 @@ fn first_non_finite(card: &Card, report: &mut Report, len: usize, (place, odd): 
     card.launch("first_non_finite", elements(), arguments![&at, len, &first])?;
     report.same("first_non_finite", &format!("{len}, {odd} at {place}"), &first.read()?, &[wanted]);
     Ok(())
+}
+
+impl Plan {
+    /// Returns the plan for rows `0, 1, ...` that are added to the rows of these numbers.
+    pub fn of(index_n: &[u32]) -> Self {
+        let mut rows: Vec<u32> = (0..index_n.len() as u32).collect();
+        rows.sort_by_key(|row| index_n[*row as usize]);
+        let mut plan = Self { index: Vec::new(), ends: Vec::new(), rows };
+        for (at, row) in plan.rows.iter().enumerate() {
+            let index = index_n[*row as usize];
+            if plan.index.last() != Some(&index) {
+                plan.index.push(index);
+                plan.ends.push(0);
+            }
+            if let Some(end) = plan.ends.last_mut() {
+                *end = at as u32 + 1;
+            }
+        }
+        plan
+    }
 }
