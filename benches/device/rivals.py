@@ -155,7 +155,13 @@ def log_prob(rivals):
 
         return step
 
+    def top_k():
+        logits = rivals.random(*rivals.sized((512, 151936), (4, 5000)))
+        compiled = torch.compile(lambda logits: torch.log_softmax(logits, -1).topk(20))
+        return lambda: compiled(logits)
+
     rivals.measure("log_prob", "torch.compile", "log_prob", alone)
+    rivals.measure("top_k", "torch.compile", "log_prob", top_k)
     rivals.measure("log_prob_and_gradient", "torch.compile", "log_prob", with_gradient)
     rivals.measure("log_prob_and_gradient", "Liger", "log_prob", liger, goal=2.0)
 

@@ -47,7 +47,7 @@ struct Work {
     operations: usize,
 }
 
-const BENCHES: [Bench; 20] = [
+const BENCHES: [Bench; 21] = [
     Bench { name: "log_prob", file: "log_prob", kernel: "log_prob_rows", make: log_prob, goal: Some(0.85) },
     Bench {
         name: "log_prob_and_gradient",
@@ -56,6 +56,7 @@ const BENCHES: [Bench; 20] = [
         make: log_prob_and_gradient,
         goal: Some(0.85),
     },
+    Bench { name: "top_k", file: "log_prob", kernel: "top_k_log_probs_rows", make: top_k, goal: None },
     Bench { name: "rms_norm", file: "rms_norm", kernel: "rms_norm", make: rms_norm, goal: Some(0.80) },
     Bench {
         name: "rms_norm_backward",
@@ -199,6 +200,23 @@ fn log_prob_and_gradient(card: &Card) -> Result<Work> {
         card.queue("log_prob_and_backward_rows", check::log_prob::together_grid(rows, vocab), arguments)
     };
     Ok(Work { shape, queue: Box::new(queue), bytes: 2 * 4 * rows * vocab, operations: 0 })
+}
+
+/// The 20 likeliest of each row.
+fn top_k(card: &Card) -> Result<Work> {
+    let (rows, vocab, k) = (sized(card, 512, 4), sized(card, 151_936, 5_000), 20);
+    let logits = numbers(card, "logits", rows * vocab)?;
+    let (ids, log_probs) = (card.poisoned::<u32>(rows * k)?, card.poisoned::<f32>(rows * k)?);
+    let queue = move |card: &Card| {
+        let arguments = arguments![&logits, vocab, k, &ids, &log_probs];
+        card.queue("top_k_log_probs_rows", check::log_prob::top_k_grid(rows, k), arguments)
+    };
+    Ok(Work {
+        shape: format!("{rows} x {vocab}, {k}"),
+        queue: Box::new(queue),
+        bytes: 4 * rows * vocab,
+        operations: 0,
+    })
 }
 
 fn rms_norm(card: &Card) -> Result<Work> {

@@ -233,5 +233,6 @@ inline uint32_t __float_as_uint(float x) { return same_bits<uint32_t>(x); }
 inline float __uint_as_float(uint32_t x) { return same_bits<float>(x); }
 inline long long __double_as_longlong(double x) { return same_bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return same_bits<double>(x); }
+inline uint32_t __popc(uint32_t x) { return (uint32_t)__builtin_popcount(x); }
 inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #include "tensor.h"

@@ -7,6 +7,7 @@
 // the blocks are added in order, in double precision. V from 1; ids are below V.
 #include "lanes.cuh"
 #include "libm.cuh"
+#include "select.cuh"
 
 namespace log_prob {
 
@@ -129,6 +130,66 @@ KERNEL(log_prob_rows, THREADS,
     const RowSums sums = sum_row(shared, logits_v, vocab);
     if (threadIdx.x == 0)
         Statistics(sums).write({log_prob_n, entropy_n, max_n, log_sum_n}, row, sums.max, logits_v[ids_n[row]]);
+}
+
+// Writes the entropies of rows of logits alone. One block of threads a row; shared memory: 3 * HALF_WARPS floats.
+KERNEL(entropy_rows, THREADS, (const float* logits_nv, uint32_t vocab, float* entropy_n)) {
+    SHARED(shared);
+    const RowSums sums = sum_row(shared, logits_nv + (size_t)blockIdx.x * vocab, vocab);
+    if (threadIdx.x == 0) entropy_n[blockIdx.x] = Statistics(sums).entropy;
+}
+
+// Writes the k likeliest ids of each row and their log-probs, the likeliest first and of equals the lower id first; k from 1 to V and
+// at most 4,096. One block of threads a row; shared memory: k + 1 doubles, 1 float and SELECT_WORDS<THREADS> words.
+KERNEL(top_k_log_probs_rows, THREADS,
+       (const float* logits_nv, uint32_t vocab, uint32_t k, uint32_t* ids_nk, float* log_probs_nk)) {
+    SHARED(shared);
+    uint64_t* list = (uint64_t*)shared; // [k] rising bits above, the complement of the id below: larger is earlier
+    double* log_sum = (double*)(list + k);
+    float* max = (float*)(log_sum + 1);
+    uint32_t* words = (uint32_t*)(max + 1); // [SELECT_WORDS<THREADS>]
+    const float* logits_v = logits_nv + (size_t)blockIdx.x * vocab;
+    const RowSums sums = sum_row((unsigned char*)words, logits_v, vocab);
+    if (threadIdx.x == 0) *log_sum = Statistics(sums).log_sum, *max = sums.max;
+
+    const Bar bar = kth_largest<THREADS>(logits_v, vocab, k, words);
+    const Part part = part_of_warp<THREADS>(vocab);
+    auto ties = [&](uint32_t v) { return rising(logits_v[v]) == bar.bits; };
+    uint32_t *num_listed = words, *counts = words + 1;
+    if (threadIdx.x == 0) *num_listed = 0;
+    uint32_t place = bar.num_above + num_before(part, ties, counts); // of the next element that ties with the k-th
+    walk(part, ties, [&](uint32_t v, uint32_t ballot) {
+        const uint32_t bits = v < part.end ? rising(logits_v[v]) : 0;
+        const bool is_tie = ballot >> threadIdx.x % WARP & 1;
+        if (bits > bar.bits || (is_tie && place + num_below(ballot) < k))
+            list[atomicAdd(num_listed, 1u)] = (uint64_t)bits << 32 | (uint32_t)~v;
+        place += __popc(ballot);
+    });
+    __syncthreads(); // the list is there, in any order
+    for (uint32_t i = threadIdx.x; i < k; i += THREADS) {
+        uint32_t rank = 0;
+        for (uint32_t other = 0; other < k; other++) rank += list[other] > list[i];
+        const uint32_t id = ~(uint32_t)list[i];
+        const size_t at = (size_t)blockIdx.x * k + rank;
+        ids_nk[at] = id;
+        log_probs_nk[at] = (float)(((double)logits_v[id] - (double)*max) - *log_sum);
+    }
+}
+
+// Writes the mean of -log_prob_n, summed in order: the cross-entropy, whose gradient is that of log_prob_backward_rows or
+// log_prob_and_backward_rows for d_log_prob = -1 / N. One block of threads; shared memory: THREADS floats.
+KERNEL(cross_entropy_mean, THREADS, (const float* log_prob_n, uint32_t rows, double* mean)) {
+    SHARED(shared);
+    float* log_probs = (float*)shared; // [THREADS]
+    double total = 0.0;
+    for (uint32_t first = 0; first < rows; first += THREADS) {
+        if (first + threadIdx.x < rows) log_probs[threadIdx.x] = log_prob_n[first + threadIdx.x];
+        __syncthreads(); // log-probs are loaded
+        if (threadIdx.x == 0)
+            for (uint32_t at = 0; at < min(rows - first, THREADS); at++) total -= (double)log_probs[at];
+        __syncthreads(); // they are added
+    }
+    if (threadIdx.x == 0) *mean = rows == 0 ? 0.0 : total / (double)rows;
 }
 
 // Overwrites rows of logits by their softmax. One block of threads a row; shared memory: 3 * HALF_WARPS floats.

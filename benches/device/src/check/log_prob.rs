@@ -1,10 +1,10 @@
 //! Log-probs, entropies, gradients and probabilities of rows of logits: every bit of `fulmar-kernel`'s.
 
 use fulmar_core::Result;
-use fulmar_kernel::{LogProb, log_prob_backward_rows, log_prob_rows};
+use fulmar_kernel::{LogProb, cross_entropy, log_prob_backward_rows, log_prob_rows};
 
 use crate::arguments;
-use crate::card::{Card, Shape};
+use crate::card::{Buffer, Card, Shape};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -65,7 +65,50 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     let rising = |(at, logit): (usize, &f32)| logit + (at % 20_000 / BLOCK) as f32 * 0.31;
     let logits = random("rising", 40_000, 1.0).iter().enumerate().map(rising).collect();
     compare(card, report, "2 x 20000, rising", logits, 2)?;
-    compare(card, report, "2 x 33, -inf alone", vec![f32::NEG_INFINITY; 66], 2)
+    compare(card, report, "2 x 33, -inf alone", vec![f32::NEG_INFINITY; 66], 2)?;
+    ties(card, report)?;
+    means(card, report)
+}
+
+/// The likeliest of rows with many equal logits, with zeros of both signs, and with NaNs.
+fn ties(card: &Card, report: &mut Report) -> Result<()> {
+    let coarse: Vec<f32> = random("coarse", 3 * 4_100, 3.0).iter().map(|logit| logit.round()).collect();
+    for k in [1, 10, 100, 1_000, 4_096] {
+        likeliest(card, report, "3 x 4100, coarse", (&coarse, 4_100), k)?;
+    }
+    let mut odd = vec![-0.0; 300];
+    (0..300).step_by(7).for_each(|place| odd[place] = 0.0);
+    (0..300).step_by(11).for_each(|place| odd[place] = f32::NAN);
+    (0..300).step_by(13).for_each(|place| odd[place] = f32::NEG_INFINITY);
+    for k in [1, 100, 250, 299, 300] {
+        likeliest(card, report, "1 x 300, zeros and NaNs", (&odd, 300), k)?;
+    }
+    likeliest(card, report, "2 x 200, NaNs alone", (&[f32::NAN; 400], 200), 3)
+}
+
+/// Means of any number of log-probs: one below and above a block of threads.
+fn means(card: &Card, report: &mut Report) -> Result<()> {
+    for rows in [0, 1, 2, 255, 256, 257, 511, 513, 5_000] {
+        let log_probs: Vec<f32> =
+            random("means", rows, 20.0).iter().map(|log_prob| -log_prob.abs()).collect();
+        let (from, mean) = (card.upload(&log_probs)?, card.poisoned::<f64>(1)?);
+        card.launch("cross_entropy_mean", mean_grid(), arguments![&from, rows, &mean])?;
+        let total = log_probs.iter().fold(0.0, |total, log_prob| total - f64::from(*log_prob));
+        let wanted = if rows == 0 { 0.0 } else { total / rows as f64 };
+        report.same("cross_entropy_mean", &rows.to_string(), &mean.read()?, &[wanted]);
+    }
+    Ok(())
+}
+
+const fn mean_grid() -> Shape {
+    Shape { blocks: (1, 1), threads: THREADS, shared_bytes: 4 * THREADS }
+}
+
+/// Returns the shape of a launch of `top_k_log_probs_rows`.
+pub fn top_k_grid(rows: usize, k: usize) -> Shape {
+    const SELECT_WORDS: usize = 8 * 256 + 2;
+    let shared_bytes = (8 * (k + 1) + 4 * (1 + SELECT_WORDS)) as u32;
+    Shape { blocks: (rows as u32, 1), threads: THREADS, shared_bytes }
 }
 
 /// Returns the shape of a launch of kernels with a block of threads a row.
@@ -108,7 +151,76 @@ fn compare(card: &Card, report: &mut Report, shape: &str, logits: Vec<f32>, rows
     let mut gradient = inputs.logits.clone();
     log_prob_backward_rows(&mut gradient, &inputs.ids, &wanted, &inputs.d_log_prob, None);
     without_entropy(card, report, shape, &inputs, &wanted, &gradient)?;
-    probabilities(card, report, shape, &inputs)
+    probabilities(card, report, shape, &inputs)?;
+    entropies(card, report, shape, &inputs, &wanted)?;
+    mean_loss(card, report, shape, &inputs)?;
+    [1, 20].iter().try_for_each(|k| likeliest(card, report, shape, (&inputs.logits, vocab), vocab.min(*k)))
+}
+
+fn entropies(
+    card: &Card,
+    report: &mut Report,
+    shape: &str,
+    inputs: &Inputs,
+    wanted: &[LogProb],
+) -> Result<()> {
+    let rows = inputs.ids.len();
+    let (logits, entropy) = (card.upload(&inputs.logits)?, card.poisoned::<f32>(rows)?);
+    card.launch("entropy_rows", rows_grid(rows), arguments![&logits, inputs.vocab, &entropy])?;
+    let wanted: Vec<f32> = wanted.iter().map(|row| row.entropy).collect();
+    report.same("entropy_rows", shape, &entropy.read()?, &wanted);
+    Ok(())
+}
+
+/// The cross-entropy and its gradient by `cross_entropy_mean` and either kernel of gradients.
+fn mean_loss(card: &Card, report: &mut Report, shape: &str, inputs: &Inputs) -> Result<()> {
+    let (rows, vocab) = (inputs.ids.len(), inputs.vocab);
+    let mut gradient = inputs.logits.clone();
+    let wanted = cross_entropy(&mut gradient, &inputs.ids);
+    let ids = card.upload(&inputs.ids)?;
+    let d_log_prob = card.upload(&vec![-1.0 / rows as f32; rows])?;
+    let found = Found::new(card, rows)?;
+    let Found { log_prob, entropy, max, log_sum } = &found;
+    let compare = |report: &mut Report, name: &str, logits: &Buffer<f32>| {
+        let mean = card.poisoned::<f64>(1)?;
+        card.launch("cross_entropy_mean", mean_grid(), arguments![log_prob, rows, &mean])?;
+        report.same(&format!("{name}, mean"), shape, &mean.read()?, &[wanted]);
+        report.same(&format!("{name}, gradient"), shape, &logits.read()?, &gradient);
+        Ok::<_, fulmar_core::Error>(())
+    };
+    let logits = card.upload(&inputs.logits)?;
+    let arguments = arguments![&logits, &ids, vocab, log_prob, entropy, max, log_sum];
+    card.launch("log_prob_rows", rows_grid(rows), arguments)?;
+    let arguments = arguments![&logits, &ids, vocab, entropy, max, log_sum, &d_log_prob, None];
+    card.launch("log_prob_backward_rows", rows_grid(rows), arguments)?;
+    compare(report, "cross_entropy", &logits)?;
+    if card.capability.0 >= 9 {
+        let logits = card.upload(&inputs.logits)?;
+        let arguments = arguments![&logits, &ids, vocab, &d_log_prob, None, log_prob, entropy, max, log_sum];
+        card.launch("log_prob_and_backward_rows", together_grid(rows, vocab), arguments)?;
+        compare(report, "cross_entropy at once", &logits)?;
+    }
+    Ok(())
+}
+
+/// `top_k_log_probs_rows` on rows of `vocab` logits.
+fn likeliest(
+    card: &Card,
+    report: &mut Report,
+    shape: &str,
+    (logits, vocab): (&[f32], usize),
+    k: usize,
+) -> Result<()> {
+    let rows = logits.len() / vocab;
+    let from = card.upload(logits)?;
+    let (ids, log_probs) = (card.poisoned::<u32>(rows * k)?, card.poisoned::<f32>(rows * k)?);
+    card.launch("top_k_log_probs_rows", top_k_grid(rows, k), arguments![&from, vocab, k, &ids, &log_probs])?;
+    let of_row = |row| fulmar_kernel::top_k_log_probs(row, k);
+    let (wanted_ids, wanted): (Vec<u32>, Vec<f32>) = logits.chunks_exact(vocab).flat_map(of_row).unzip();
+    let shape = format!("{shape}, the {k} likeliest");
+    report.same("top_k_log_probs_rows, ids", &shape, &ids.read()?, &wanted_ids);
+    report.same("top_k_log_probs_rows", &shape, &log_probs.read()?, &wanted);
+    Ok(())
 }
 
 /// `softmax_rows` and `log_sum_sq_prob_rows`.
@@ -196,10 +308,10 @@ fn without_entropy(
 
 /// The columns of [`LogProb`].
 struct Found {
-    log_prob: crate::card::Buffer<f32>,
-    entropy: crate::card::Buffer<f32>,
-    max: crate::card::Buffer<f32>,
-    log_sum: crate::card::Buffer<f64>,
+    log_prob: Buffer<f32>,
+    entropy: Buffer<f32>,
+    max: Buffer<f32>,
+    log_sum: Buffer<f64>,
 }
 
 impl Found {
