@@ -11,12 +11,13 @@ const of =
   (name, from, to) => ({ name, folder, file: `${check}.cu`, from, to, check })
 const tiles = of('tiles', EMULATOR)
 const emulator = (name, from, to, file = 'tensor.h') => ({ ...tiles(name, from, to), file })
-const [cast, embedding, heads, log, norm, product, tensor, rows, swiglu] = [
+const [cast, embedding, heads, log, norm, optimizer, product, tensor, rows, swiglu] = [
   'cast',
   'embedding',
   'heads',
   'log_prob',
   'rms_norm',
+  'optimizer',
   'product_f32',
   'product',
   'rows',
@@ -166,26 +167,25 @@ export const FAULTS = [
     'max == -INFINITY ? NAN : found',
     'max == -INFINITY ? 0.0f : found',
   ),
-  log(
-    'the mean of log-probs begins before they are loaded',
-    '        __syncthreads(); // log-probs are loaded',
-    '        // log-probs are loaded',
-  ),
-  log(
-    'log-probs are overwritten before they are added',
-    'total -= (double)log_probs[at];\n        __syncthreads(); // they are added',
-    'total -= (double)log_probs[at];',
-  ),
-  log(
-    'log-probs are added in single precision',
-    'double total = 0.0;\n    for',
-    'float total = 0.0f;\n    for',
-  ),
-  log(
-    'the last log-probs are left out',
-    'at < min(rows - first, THREADS); at++',
-    'at + 1 < min(rows - first, THREADS); at++',
-  ),
+  ...[
+    [
+      'a sum in order begins before its numbers are loaded',
+      '        __syncthreads(); // these are loaded',
+      '        // these are loaded',
+    ],
+    [
+      'numbers are overwritten before they are added',
+      'total += (double)shared[at];\n        __syncthreads(); // they are added',
+      'total += (double)shared[at];',
+    ],
+    ['numbers are added in single precision', 'double total = start;', 'float total = (float)start;'],
+    [
+      'the last number of a sum in order is left out',
+      'at < min(len - first, THREADS); at++',
+      'at + 1 < min(len - first, THREADS); at++',
+    ],
+  ].map((fault) => ({ ...log(...fault), file: 'lanes.cuh' })),
+  log('a mean has the other sign', '0.0 - sum_in_order', '0.0 + sum_in_order'),
   log('the mean of no log-probs is no number', 'rows == 0 ? 0.0 : total', 'total'),
   log('an entropy is a logarithm', 'Statistics(sums).entropy;', '(float)Statistics(sums).log_sum;'),
   log('the likeliest are one too few', 'place + num_below(ballot) < k', 'place + num_below(ballot) + 1 < k'),
@@ -249,6 +249,83 @@ export const FAULTS = [
     ],
     ['a part has no end', 'at < part.end && is(at)', 'is(at)'],
   ].map((fault) => ({ ...log(...fault), file: 'select.cuh' })),
+  optimizer(
+    'a block of squares has no end',
+    '(uint32_t)min(len - first, (uint64_t)BLOCK)',
+    '(uint32_t)(len - first)',
+  ),
+  optimizer('the second half-warp sums the block of the first', 'pair + half_warp % 2, first', 'pair, first'),
+  optimizer('half-warps skip blocks', 'pair += half_warps)', 'pair += 2 * half_warps)'),
+  optimizer(
+    'a block that is not there is written',
+    'if (lane == 0 && block < blocks) sums_c',
+    'if (lane == 0) sums_c',
+  ),
+  optimizer('the sum of nothing is positive', 'sum_in_order<THREADS>(-0.0', 'sum_in_order<THREADS>(0.0'),
+  optimizer(
+    'a master keeps a weight that was changed',
+    'rounded(w[at]) != halves[at] ? widened(halves[at]) : w[at]',
+    'w[at]',
+  ),
+  optimizer(
+    'a master is lost',
+    'rounded(w[at]) != halves[at] ? widened(halves[at]) : w[at]',
+    'widened(halves[at])',
+  ),
+  optimizer('a weight is not rounded', '        halves[at] = rounded(x);\n', ''),
+  optimizer(
+    'a master is rounded',
+    '        w[at] = x;\n        halves',
+    '        w[at] = widened(rounded(x));\n        halves',
+  ),
+  optimizer(
+    'gradients are not clipped',
+    'w = weights.read(at), g = gradients[at] * gradient_scale;',
+    'w = weights.read(at), g = gradients[at];',
+  ),
+  optimizer(
+    'a first moment is a weighted sum',
+    'm += (g - m) * (1.0f - beta1);',
+    'm = m * beta1 + g * (1.0f - beta1);',
+  ),
+  optimizer(
+    'a second moment is multiplied in another order',
+    'g * g * (1.0f - beta2)',
+    'g * (g * (1.0f - beta2))',
+  ),
+  optimizer('a second moment is not kept', '            moment2[at] = v;\n', ''),
+  optimizer(
+    'decay is multiplied in another order',
+    'learning_rate * decay * w;',
+    'learning_rate * (decay * w);',
+  ),
+  optimizer(
+    'a step is multiplied in another order',
+    'step_size * m / (sqrtf(v) * inv_sqrt_correction2 + eps)',
+    'step_size * (m / (sqrtf(v) * inv_sqrt_correction2 + eps))',
+  ),
+  optimizer(
+    'a root is corrected after its bound',
+    '(sqrtf(v) * inv_sqrt_correction2 + eps)',
+    '((sqrtf(v) + eps) * inv_sqrt_correction2)',
+  ),
+  optimizer(
+    'weights decay before gradients are clipped',
+    'gradients[at] * gradient_scale + decay * w;',
+    '(gradients[at] + decay * w) * gradient_scale;',
+  ),
+  optimizer(
+    'a step forgets that it is the first',
+    'is_nesterov != 0, is_first != 0',
+    'is_nesterov != 0, false',
+  ),
+  optimizer(
+    'the first step is dampened',
+    'take = is_first ? 1.0f : 1.0f - dampening',
+    'take = 1.0f - dampening',
+  ),
+  optimizer('a step does not look ahead', 'is_nesterov ? g + momentum * b : b', 'b'),
+  optimizer('a buffer is not kept', '                buffer[at] = b;\n', ''),
   product(
     'a product begins before its tiles are loaded',
     'load(w, w_ok, out, outs, inner, first, depth);\n        __syncthreads();',

@@ -202,6 +202,12 @@ def row_kernels(rivals):
         numbers = rivals.random(rivals.sized(1 << 28, 10000))
         return lambda: numbers.to(torch.bfloat16)
 
+    def adamw():
+        weights = rivals.random(rivals.sized(500_000_000, 10_000)).requires_grad_()
+        weights.grad = rivals.random(*weights.shape)
+        return torch.optim.AdamW([weights], fused=rivals.is_gpu).step
+
+    rivals.measure("adamw", "torch, f32", "optimizer", adamw, goal=1.0)
     rivals.measure("rms_norm", "torch", "rms_norm", rms_norm, goal=1.0)
     rivals.measure("rms_norm_backward", "torch", "rms_norm", rms_norm_backward, goal=1.0)
     rivals.measure("gather", "torch", "rows", gather)

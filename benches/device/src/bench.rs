@@ -1,6 +1,7 @@
 //! Times of kernels, as a share of the bandwidth of a copy that is measured first, in the same process.
 
 use fulmar_core::{Result, Rng};
+use fulmar_kernel::AdamwStep;
 use half::bf16;
 use serde_json::{Value, json};
 
@@ -47,7 +48,7 @@ struct Work {
     operations: usize,
 }
 
-const BENCHES: [Bench; 21] = [
+const BENCHES: [Bench; 22] = [
     Bench { name: "log_prob", file: "log_prob", kernel: "log_prob_rows", make: log_prob, goal: Some(0.85) },
     Bench {
         name: "log_prob_and_gradient",
@@ -69,6 +70,7 @@ const BENCHES: [Bench; 21] = [
     Bench { name: "scatter_add", file: "rows", kernel: "scatter_add_rows", make: scatter_add, goal: None },
     Bench { name: "swiglu", file: "swiglu", kernel: "swiglu", make: swiglu, goal: None },
     Bench { name: "cast", file: "cast", kernel: "f32_to_bf16", make: cast, goal: None },
+    Bench { name: "adamw", file: "optimizer", kernel: "adamw_step", make: adamw, goal: Some(0.85) },
     Bench { name: "product_f32", file: "product_f32", kernel: "product_f32", make: product_f32, goal: None },
     // Gate and up of 0.5 B, 3 B and 7 B parameters, and down of 3 B.
     product("product 8192 x 9728 x 896", 2, product_of::<8_192, 9_728, 896, 2>, None),
@@ -299,6 +301,23 @@ fn cast(card: &Card) -> Result<Work> {
     let (from, to) = (numbers(card, "cast", len)?, card.poisoned::<u16>(len)?);
     let queue = move |card: &Card| card.queue("f32_to_bf16", over(card, len), arguments![&from, &to, len]);
     Ok(Work { shape: len.to_string(), queue: Box::new(queue), bytes: 6 * len, operations: 0 })
+}
+
+/// Weights in bfloat16 and their masters.
+fn adamw(card: &Card) -> Result<Work> {
+    let len = sized(card, 500_000_000, 10_000);
+    let [masters, gradients, moment1] =
+        ["masters", "gradients", "moment1"].map(|name| numbers(card, name, len));
+    let (masters, gradients, moment1) = (masters?, gradients?, moment1?);
+    // The second moment is not negative.
+    let moment2 = card.repeated(&[1e-3_f32; 1 << 16], len)?;
+    let halves = halves(card, "weights", len)?;
+    let step = AdamwStep::at(10, 1e-5, (0.9, 0.999), 1e-8, 0.01, 0.5);
+    let queue = move |card: &Card| {
+        let buffers = arguments![&masters, Some(&halves), &gradients, &moment1, &moment2];
+        card.queue("adamw_step", over(card, len), check::optimizer::adamw_arguments(buffers, step, len))
+    };
+    Ok(Work { shape: len.to_string(), queue: Box::new(queue), bytes: 32 * len, operations: 0 })
 }
 
 fn product_f32(card: &Card) -> Result<Work> {

@@ -274,9 +274,9 @@ impl<T> From<&Buffer<T>> for Argument {
     }
 }
 
-impl From<Option<&Buffer<f32>>> for Argument {
+impl<T> From<Option<&Buffer<T>>> for Argument {
     /// The null pointer for `None`.
-    fn from(buffer: Option<&Buffer<f32>>) -> Self {
+    fn from(buffer: Option<&Buffer<T>>) -> Self {
         Self(buffer.map_or(0, |buffer| buffer.address))
     }
 }

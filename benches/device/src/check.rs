@@ -4,6 +4,7 @@ mod cast;
 mod embedding;
 mod heads;
 pub mod log_prob;
+pub mod optimizer;
 pub mod product;
 pub mod product_f32;
 pub mod rms_norm;
@@ -19,11 +20,12 @@ use crate::report::Report;
 type Check = fn(&Card, &mut Report) -> Result<()>;
 
 /// Name -> the check of a file of kernels.
-pub const CHECKS: [(&str, Check); 9] = [
+pub const CHECKS: [(&str, Check); 10] = [
     ("cast", cast::check),
     ("embedding", embedding::check),
     ("heads", heads::check),
     ("log_prob", log_prob::check),
+    ("optimizer", optimizer::check),
     ("product", product::check),
     ("product_f32", product_f32::check),
     ("rms_norm", rms_norm::check),

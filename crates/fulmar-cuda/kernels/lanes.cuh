@@ -66,3 +66,18 @@ __device__ __forceinline__ float dot_lanes(const float* a, const float* b, uint3
     for (uint32_t at = lane; at < whole; at += WIDTH) sum += a[at] * b[at];
     return sum_lanes(sum);
 }
+
+// Returns, in the first thread, start + x[0] + x[1] + ... in double precision, in this order. The whole block of threads calls it;
+// `shared` has THREADS floats.
+template <uint32_t THREADS>
+__device__ double sum_in_order(double start, const float* x, uint32_t len, float* shared) {
+    double total = start;
+    for (uint32_t first = 0; first < len; first += THREADS) {
+        if (first + threadIdx.x < len) shared[threadIdx.x] = x[first + threadIdx.x];
+        __syncthreads(); // these are loaded
+        if (threadIdx.x == 0)
+            for (uint32_t at = 0; at < min(len - first, THREADS); at++) total += (double)shared[at];
+        __syncthreads(); // they are added
+    }
+    return total;
+}

@@ -180,15 +180,7 @@ KERNEL(top_k_log_probs_rows, THREADS,
 // log_prob_and_backward_rows for d_log_prob = -1 / N. One block of threads; shared memory: THREADS floats.
 KERNEL(cross_entropy_mean, THREADS, (const float* log_prob_n, uint32_t rows, double* mean)) {
     SHARED(shared);
-    float* log_probs = (float*)shared; // [THREADS]
-    double total = 0.0;
-    for (uint32_t first = 0; first < rows; first += THREADS) {
-        if (first + threadIdx.x < rows) log_probs[threadIdx.x] = log_prob_n[first + threadIdx.x];
-        __syncthreads(); // log-probs are loaded
-        if (threadIdx.x == 0)
-            for (uint32_t at = 0; at < min(rows - first, THREADS); at++) total -= (double)log_probs[at];
-        __syncthreads(); // they are added
-    }
+    const double total = 0.0 - sum_in_order<THREADS>(0.0, log_prob_n, rows, (float*)shared);
     if (threadIdx.x == 0) *mean = rows == 0 ? 0.0 : total / (double)rows;
 }
 

@@ -12,14 +12,22 @@ use crate::parallel::{for_rows2, map_tasks};
 /// The scalars of one step; [`AdamwStep::at`] computes the bias corrections.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamwStep {
-    learning_rate: f32,
-    decay: f32,
-    beta1: f32,
-    beta2: f32,
-    eps: f32,
-    step_size: f32,
-    inv_sqrt_correction2: f32,
-    gradient_scale: f32,
+    /// The learning rate.
+    pub learning_rate: f32,
+    /// Weight decay, as a share of the learning rate.
+    pub decay: f32,
+    /// Factor of the old first moment.
+    pub beta1: f32,
+    /// Factor of the old second moment.
+    pub beta2: f32,
+    /// Added to the root of the second moment.
+    pub eps: f32,
+    /// The learning rate divided by the correction of the first moment.
+    pub step_size: f32,
+    /// Factor of the root of the second moment: one over the root of its correction.
+    pub inv_sqrt_correction2: f32,
+    /// Factor of the gradients (the clipping coefficient), applied first.
+    pub gradient_scale: f32,
 }
 
 impl AdamwStep {

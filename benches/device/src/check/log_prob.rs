@@ -191,12 +191,23 @@ fn mean_loss(card: &Card, report: &mut Report, shape: &str, inputs: &Inputs) -> 
     let logits = card.upload(&inputs.logits)?;
     let arguments = arguments![&logits, &ids, vocab, log_prob, entropy, max, log_sum];
     card.launch("log_prob_rows", rows_grid(rows), arguments)?;
-    let arguments = arguments![&logits, &ids, vocab, entropy, max, log_sum, &d_log_prob, None];
+    let arguments =
+        arguments![&logits, &ids, vocab, entropy, max, log_sum, &d_log_prob, None::<&Buffer<f32>>];
     card.launch("log_prob_backward_rows", rows_grid(rows), arguments)?;
     compare(report, "cross_entropy", &logits)?;
     if card.capability.0 >= 9 {
         let logits = card.upload(&inputs.logits)?;
-        let arguments = arguments![&logits, &ids, vocab, &d_log_prob, None, log_prob, entropy, max, log_sum];
+        let arguments = arguments![
+            &logits,
+            &ids,
+            vocab,
+            &d_log_prob,
+            None::<&Buffer<f32>>,
+            log_prob,
+            entropy,
+            max,
+            log_sum
+        ];
         card.launch("log_prob_and_backward_rows", together_grid(rows, vocab), arguments)?;
         compare(report, "cross_entropy at once", &logits)?;
     }
@@ -300,7 +311,8 @@ fn without_entropy(
     let log_sum = card.upload(&found.iter().map(|row| row.log_sum).collect::<Vec<_>>())?;
     let d_log_prob = card.upload(&inputs.d_log_prob)?;
     let grid = Shape { blocks: (inputs.ids.len() as u32, 1), threads: THREADS, shared_bytes: 0 };
-    let arguments = arguments![&logits, &ids, inputs.vocab, &entropy, &max, &log_sum, &d_log_prob, None];
+    let arguments =
+        arguments![&logits, &ids, inputs.vocab, &entropy, &max, &log_sum, &d_log_prob, None::<&Buffer<f32>>];
     card.launch("log_prob_backward_rows", grid, arguments)?;
     report.same("log_prob_backward_rows, no entropy", shape, &logits.read()?, gradient);
     Ok(())
