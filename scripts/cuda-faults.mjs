@@ -3,14 +3,10 @@
  * check of `fulmar-device` that has the kernel's name, on the emulated GPU; one of the emulator, by the emulator's own test.
  */
 
-export const KERNELS = 'crates/fulmar-cuda/kernels'
-export const EMULATOR = 'crates/fulmar-cuda/emulated'
+import { DRAW_FAULTS } from './cuda-faults/draw.mjs'
+import { EMULATOR_FAULTS } from './cuda-faults/emulator.mjs'
+import { of } from './cuda-faults/fault.mjs'
 
-const of =
-  (check, folder = KERNELS) =>
-  (name, from, to) => ({ name, folder, file: `${check}.cu`, from, to, check })
-const tiles = of('tiles', EMULATOR)
-const emulator = (name, from, to, file = 'tensor.h') => ({ ...tiles(name, from, to), file })
 const [cast, embedding, heads, log, norm, optimizer, product, tensor, rows, swiglu] = [
   'cast',
   'embedding',
@@ -233,8 +229,8 @@ export const FAULTS = [
     ['a digit is that of the next smaller number', 'above + count >= k)', 'above + count > k)'],
     [
       'the counts of a warp are left out',
-      'bin < THREADS / WARP * BINS; bin += BINS)',
-      'bin < (THREADS / WARP - 1) * BINS; bin += BINS)',
+      'bin < HISTOGRAMS * BINS; bin += BINS)',
+      'bin < (HISTOGRAMS - 1) * BINS; bin += BINS)',
     ],
     ['numbers with other first digits are counted', 'if ((bits & known) == bar.bits) atomicAdd', 'atomicAdd'],
     [
@@ -714,104 +710,6 @@ export const FAULTS = [
   rows('a number of a plan is taken for a row', '(size_t)rows_n[n] * width + at', '(size_t)n * width + at'),
   rows('the upper half of a value is lost', 'to[at] = value;', 'to[at] = (uint32_t)value;'),
   rows('one element too many is filled', 'to[at] = value;', 'to[at] = to[at + 1] = value;'),
-  tiles(
-    'a copy is read before its wait',
-    '        copies_wait<STAGES - 2>();\n        __syncthreads();',
-    '        __syncthreads();',
-  ),
-  tiles('a wait leaves one group too many', 'copies_wait<STAGES - 2>();', 'copies_wait<STAGES - 1>();'),
-  tiles(
-    'copies of others are read without a barrier',
-    '        __syncthreads(); // all have',
-    '        // all have',
-  ),
-  tiles(
-    'a stage is overwritten while others read it',
-    '        begin(turn + STAGES - 1);\n        const float* read',
-    '        begin(turn + STAGES);\n        const float* read',
-  ),
-  tiles(
-    'a turn without copies has no group',
-    'if (turn < turns) copy_async<16>(place, from + first, first < count);\n        copies_commit();',
-    'if (turn < turns) copy_async<16>(place, from + first, first < count), copies_commit();',
-  ),
-  tiles('what is past the end is copied', 'from + first, first < count)', 'from + first, true)'),
-  tiles(
-    'two words of the left matrix are swapped',
-    'pair_at(upper, pair), pair_at(lower, pair), pair_at(upper, pair + 8)',
-    'pair_at(upper, pair), pair_at(upper, pair + 8), pair_at(lower, pair)',
-  ),
-  tiles(
-    'two words of the right matrix are swapped',
-    'pair_at(column, pair), pair_at(column, pair + 8)};',
-    'pair_at(column, pair + 8), pair_at(column, pair)};',
-  ),
-  tiles(
-    'two results of a lane are swapped',
-    'd_rc + group * 8 + pair + 1, d_rc + (group + 8) * 8 + pair,',
-    'd_rc + (group + 8) * 8 + pair, d_rc + group * 8 + pair + 1,',
-  ),
-  tiles(
-    'a warp does not wait before it loads matrices',
-    '    __syncwarp();\n    uint32_t words[COUNT];',
-    '    uint32_t words[COUNT];',
-  ),
-  tiles(
-    'a matrix is loaded from the rows of another',
-    'threadIdx.x % (8 * COUNT) * STRIDE',
-    '(threadIdx.x + 8) % (8 * COUNT) * STRIDE',
-  ),
-  emulator('rows of the left matrix have other lanes', 'row % 8 * 4 + k % 8 / 2', 'row / 2 * 4 + k % 8 / 2'),
-  emulator('words of the left matrix are swapped', 'row / 8 + k / 8 * 2', 'row / 8 * 2 + k / 8'),
-  emulator('words of the right matrix are swapped', '4 + k / 8}', '5 - k / 8}'),
-  emulator(
-    'an element of a word of the left matrix is its neighbour',
-    'half_of(fragments[left_lane][left_word], k % 2)',
-    'half_of(fragments[left_lane][left_word], 1 - k % 2)',
-  ),
-  emulator('a product forgets what it adds to', 'd[i] = (float)(d[i] + sum);', 'd[i] = (float)sum;'),
-  emulator('results have other rows', 'fiber->lane / 4 + i / 2 * 8', 'fiber->lane / 4 + i % 2 * 8'),
-  emulator(
-    'matrices are loaded transposed where they must not be',
-    'r = IS_TRANSPOSED ? pair + i : own, c = IS_TRANSPOSED ? own : pair + i',
-    'r = pair + i, c = own',
-  ),
-  emulator(
-    'a copy is there at once',
-    'std::memset(to, 0xff, SIZE);\n',
-    'std::memcpy(to, copy.bytes, SIZE);\n',
-  ),
-  emulator(
-    'a wait ends all groups',
-    'copy.group + LEFT < fiber->num_groups',
-    'copy.group < fiber->num_groups',
-  ),
-  emulator('zeros are not written', 'std::memset(copy.to, 0, copy.size);', ''),
-  emulator(
-    'a shuffle forgets its width',
-    'emulated::current->lane / width * width + from % width',
-    'from % width',
-    'threads.h',
-  ),
-  emulator(
-    'a shuffle goes up past its start',
-    'lane % width >= by ? lane - by',
-    'lane >= by ? lane - by',
-    'threads.h',
-  ),
-  emulator(
-    'a vote is that of a neighbour',
-    '(uint32_t)slots[lane] << lane',
-    '(uint32_t)slots[lane ^ 1] << lane',
-    'threads.h',
-  ),
-  emulator('one vote is enough', 'is_true, line) == ~0u', 'is_true, line) != 0', 'threads.h'),
-  emulator(
-    'an addition is lost between blocks',
-    'return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);',
-    'const uint32_t old = *(volatile uint32_t*)at; *(volatile uint32_t*)at = old + value + (old % 64 == 63); return old;',
-    'threads.h',
-  ),
-  emulator('a maximum is a minimum', 'while (value > old && ', 'while (value < old && ', 'threads.h'),
-  emulator('an exchange returns what it wrote', 'return expected;', 'return value;', 'threads.h'),
+  ...DRAW_FAULTS,
+  ...EMULATOR_FAULTS,
 ]

@@ -9,7 +9,8 @@ import { availableParallelism } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { EMULATOR, FAULTS, KERNELS } from './cuda-faults.mjs'
+import { EMULATOR, KERNELS } from './cuda-faults/fault.mjs'
+import { FAULTS } from './cuda-faults.mjs'
 import { asProgram, isAllRequired, Refusal, root, run } from './steps.mjs'
 
 const MADE = join(root, 'target/emulated')

@@ -1,6 +1,7 @@
 //! The checks: one file for each file of `crates/fulmar-cuda/kernels`.
 
 mod cast;
+pub mod draw;
 mod embedding;
 mod heads;
 pub mod log_prob;
@@ -20,8 +21,9 @@ use crate::report::Report;
 type Check = fn(&Card, &mut Report) -> Result<()>;
 
 /// Name -> the check of a file of kernels.
-pub const CHECKS: [(&str, Check); 10] = [
+pub const CHECKS: [(&str, Check); 11] = [
     ("cast", cast::check),
+    ("draw", draw::check),
     ("embedding", embedding::check),
     ("heads", heads::check),
     ("log_prob", log_prob::check),

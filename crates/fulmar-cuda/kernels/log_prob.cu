@@ -140,14 +140,14 @@ KERNEL(entropy_rows, THREADS, (const float* logits_nv, uint32_t vocab, float* en
 }
 
 // Writes the k likeliest ids of each row and their log-probs, the likeliest first and of equals the lower id first; k from 1 to V and
-// at most 4,096. One block of threads a row; shared memory: k + 1 doubles, 1 float and SELECT_WORDS<THREADS> words.
+// at most 4,096. One block of threads a row; shared memory: k + 1 doubles, 1 float and SELECT_WORDS words.
 KERNEL(top_k_log_probs_rows, THREADS,
        (const float* logits_nv, uint32_t vocab, uint32_t k, uint32_t* ids_nk, float* log_probs_nk)) {
     SHARED(shared);
     uint64_t* list = (uint64_t*)shared; // [k] rising bits above, the complement of the id below: larger is earlier
     double* log_sum = (double*)(list + k);
     float* max = (float*)(log_sum + 1);
-    uint32_t* words = (uint32_t*)(max + 1); // [SELECT_WORDS<THREADS>]
+    uint32_t* words = (uint32_t*)(max + 1); // [SELECT_WORDS]
     const float* logits_v = logits_nv + (size_t)blockIdx.x * vocab;
     const RowSums sums = sum_row((unsigned char*)words, logits_v, vocab);
     if (threadIdx.x == 0) *log_sum = Statistics(sums).log_sum, *max = sums.max;

@@ -12,9 +12,13 @@ __device__ __forceinline__ uint32_t rising(float x) {
     return bits >> 31 ? ~bits : bits | 0x80000000;
 }
 
+// Returns the number of rising bits; 0 for -0.
+__device__ __forceinline__ float of_rising(uint32_t bits) { return __uint_as_float(bits >> 31 ? bits & 0x7fffffff : ~bits); }
+
+constexpr uint32_t HISTOGRAMS = 8; // warps count in several, so that fewer wait for each other
+
 // Words of shared memory that kth_largest takes.
-template <uint32_t THREADS>
-constexpr uint32_t SELECT_WORDS = THREADS / WARP * BINS + 2;
+constexpr uint32_t SELECT_WORDS = HISTOGRAMS * BINS + 2;
 
 // The rising bits of the k-th largest number, and how many numbers are larger.
 struct Bar {
@@ -25,11 +29,11 @@ struct Bar {
 // the other, from the first on, by the counts of each digit.
 template <uint32_t THREADS>
 __device__ Bar kth_largest(const float* x, uint32_t len, uint32_t k, uint32_t* words) {
-    static_assert(THREADS == BINS, "a thread has a bin");
-    uint32_t *own = words + threadIdx.x / WARP * BINS, *found = words + THREADS / WARP * BINS;
+    static_assert(THREADS >= BINS, "a bin has a thread");
+    uint32_t *own = words + threadIdx.x / WARP % HISTOGRAMS * BINS, *found = words + HISTOGRAMS * BINS;
     Bar bar{0, 0};
     for (uint32_t shift = 24, known = 0; known != ~0u; known |= (BINS - 1) << shift, shift -= 8) {
-        for (uint32_t bin = threadIdx.x; bin < THREADS / WARP * BINS; bin += THREADS) words[bin] = 0;
+        for (uint32_t bin = threadIdx.x; bin < HISTOGRAMS * BINS; bin += THREADS) words[bin] = 0;
         __syncthreads(); // all bins are empty
         for (uint32_t at = threadIdx.x; at < len; at += THREADS) {
             const uint32_t bits = rising(x[at]);
@@ -37,8 +41,10 @@ __device__ Bar kth_largest(const float* x, uint32_t len, uint32_t k, uint32_t* w
         }
         __syncthreads(); // all numbers are counted
         uint32_t count = 0;
-        for (uint32_t bin = threadIdx.x; bin < THREADS / WARP * BINS; bin += BINS) count += words[bin];
-        words[threadIdx.x] = count;
+        if (threadIdx.x < BINS) {
+            for (uint32_t bin = threadIdx.x; bin < HISTOGRAMS * BINS; bin += BINS) count += words[bin];
+            words[threadIdx.x] = count;
+        }
         __syncthreads(); // the counts of warps are added
         uint32_t above = bar.num_above;
         for (uint32_t bin = threadIdx.x + 1; bin < BINS; bin++) above += words[bin];

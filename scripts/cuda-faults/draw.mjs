@@ -1,0 +1,165 @@
+/** Faults of draws. */
+
+import { of } from './fault.mjs'
+
+const draw = of('draw')
+
+export const DRAW_FAULTS = [
+  ...[
+    [
+      'biases are added before scores are there',
+      '    __syncthreads(); // all scores are there',
+      '    // all scores are there',
+    ],
+    [
+      'penalties are subtracted before biases are added',
+      '    __syncthreads(); // biases are added',
+      '    // biases are added',
+    ],
+    [
+      'maxima are compared before they are there',
+      '    __syncthreads(); // every block has its maximum',
+      '    // every block has its maximum',
+    ],
+    [
+      'sums are taken before maxima are compared',
+      '    __syncthreads(); // every block has the maximum so far',
+      '    // every block has the maximum so far',
+    ],
+    [
+      'sums are added before they are there',
+      '    __syncthreads(); // every block has its sum',
+      '    // every block has its sum',
+    ],
+    [
+      'sums of a cut are added before they are there',
+      '    __syncthreads(); // every block of a cut has its sum',
+      '    // every block of a cut has its sum',
+    ],
+    [
+      'a block is read before it is found',
+      '    __syncthreads(); // the block is found',
+      '    // the block is found',
+    ],
+    [
+      'weights of a block are summed before they are there',
+      '    __syncthreads(); // its weights are there',
+      '    // its weights are there',
+    ],
+    [
+      'ids of a cut are read before they are there',
+      '    __syncthreads(); // the list of ids is there',
+      '    // the list of ids is there',
+    ],
+    [
+      'the largest is found before it has a start',
+      '    __syncthreads(); // nothing is found yet',
+      '    // nothing is found yet',
+    ],
+    [
+      'the largest is read before it is found',
+      '    __syncthreads(); // the largest is found',
+      '    // the largest is found',
+    ],
+    [
+      'the likeliest is read before it is found',
+      '        __syncthreads(); // the likeliest is found',
+      '        // the likeliest is found',
+    ],
+    ['a mask is that of another word', 'mask_w[v / 32] >> v % 32', 'mask_w[v / 32] >> v % 16'],
+    [
+      'a row has the mask of its number',
+      '(size_t)mask * ((vocab + 31) / 32)',
+      '(size_t)row * ((vocab + 31) / 32)',
+    ],
+    [
+      'items of a row begin at its end',
+      'first(row == 0 ? 0 : ends_n[row - 1])',
+      'first(row == 0 ? 0 : ends_n[row])',
+    ],
+    [
+      'biases of an id are added by several threads',
+      '|| (item > bias.first && bias_ids[item - 1] == id)',
+      '',
+    ],
+    [
+      'biases of an id are added at once',
+      'score = bounded((double)score + biases[next]);',
+      'score = (float)((double)score + biases[next]);',
+    ],
+    [
+      'a bias is added in single precision',
+      'bounded((double)score + biases[next])',
+      'bounded((double)(score + (float)biases[next]))',
+    ],
+    ['a bias saves a banned token', 'if (score == -INFINITY || (item', 'if ((item'],
+    [
+      'a penalty saves a banned token',
+      '        if (score == -INFINITY) continue;\n        const float repeated',
+      '        const float repeated',
+    ],
+    ['negative scores are divided', 'score < 0.0f ? score * repetition', 'score < 0.0f ? score / repetition'],
+    ['tokens of the prompt have a presence', 'count > 0 ? presence : 0.0f', 'presence'],
+    ['a frequency counts once', 'frequency * (float)count', 'frequency'],
+    [
+      'differences of scores overflow',
+      '(0.5f * x - 0.5f * base) * twice_inverse',
+      '(x - base) * (0.5f * twice_inverse)',
+    ],
+    ['a factor has no bound', 'fminf((float)(2.0 / temperature), LARGEST)', '(float)(2.0 / temperature)'],
+    ['the least weight is not kept', '(double)weight >= least', '(double)weight > least'],
+    [
+      'a sum is not rescaled',
+      'if (max > before && total > 0.0) total *= exp64',
+      'if (max > before && total > 1e300) total *= exp64',
+    ],
+    [
+      'blocks are weighed against their own maximum',
+      'sum += weights.against(scores.x[first + at], base);',
+      'sum += weights.against(scores.x[first + at], weights.max);',
+    ],
+    [
+      'masses are not scaled down',
+      'shared.sums[block] * exp64(weights.shifted(shared.maxima[block]))',
+      'shared.sums[block]',
+    ],
+    ['a rest is not less the block before', '        rest -= mass;\n', ''],
+    [
+      'a sum of a cut is single',
+      '        double sum = 0.0, all = 0.0;',
+      '        float sum = 0.0f; double all = 0.0;',
+    ],
+    [
+      'the remainder of a cut is left out',
+      'for (uint32_t at = whole; at < len; at++) all',
+      'for (uint32_t at = whole; at + 1 < len; at++) all',
+    ],
+    [
+      'the mass of blocks before is forgotten',
+      '    *shared.mass = mass, *shared.target = target',
+      '    *shared.mass = 0.0, *shared.target = target',
+    ],
+    ['an id without weight is taken', '        if (!(weight > 0.0f)) continue;\n', ''],
+    ['a place of a cut is taken for an id', '*id = scores.id(first + last);', '*id = first + last;'],
+    [
+      'ids of a cut follow those of all warps',
+      'if (ballot >> threadIdx.x % WARP & 1) list_v[place + num_below(ballot)]',
+      'if (ballot >> threadIdx.x % WARP & 1) list_v[place + threadIdx.x % WARP]',
+    ],
+    ['a row with a NaN is drawn from', 'if (*shared.is_bad || largest', 'if (largest'],
+    ['a row of -inf alone is drawn from', 'largest <= rising(-INFINITY)', 'largest < rising(-INFINITY)'],
+    ['an infinite row is drawn from', 'largest >= rising(INFINITY)', 'largest > rising(INFINITY)'],
+    [
+      'the likeliest is the last of equals',
+      'if (rising(scores_v[v]) == largest) atomicMin(shared.found, v);',
+      'if (rising(scores_v[v]) == largest) *shared.found = v;',
+    ],
+    ['a word is not in the middle of its range', '((double)words_n[row] + 0.5)', '((double)words_n[row])'],
+    [
+      'a row has the word of its neighbour',
+      '(double)words_n[row]',
+      '(double)words_n[row == 0 ? 0 : row - 1]',
+    ],
+    ['the least score is not lowered', '(log64(min_p) - 1e-3)', 'log64(min_p)'],
+  ].map((fault) => draw(...fault)),
+]

@@ -1,0 +1,109 @@
+/** Faults of the emulator, and of the tiles of its own test. */
+
+import { EMULATOR, of } from './fault.mjs'
+
+const tiles = of('tiles', EMULATOR)
+const emulator = (name, from, to, file = 'tensor.h') => ({ ...tiles(name, from, to), file })
+
+export const EMULATOR_FAULTS = [
+  tiles(
+    'a copy is read before its wait',
+    '        copies_wait<STAGES - 2>();\n        __syncthreads();',
+    '        __syncthreads();',
+  ),
+  tiles('a wait leaves one group too many', 'copies_wait<STAGES - 2>();', 'copies_wait<STAGES - 1>();'),
+  tiles(
+    'copies of others are read without a barrier',
+    '        __syncthreads(); // all have',
+    '        // all have',
+  ),
+  tiles(
+    'a stage is overwritten while others read it',
+    '        begin(turn + STAGES - 1);\n        const float* read',
+    '        begin(turn + STAGES);\n        const float* read',
+  ),
+  tiles(
+    'a turn without copies has no group',
+    'if (turn < turns) copy_async<16>(place, from + first, first < count);\n        copies_commit();',
+    'if (turn < turns) copy_async<16>(place, from + first, first < count), copies_commit();',
+  ),
+  tiles('what is past the end is copied', 'from + first, first < count)', 'from + first, true)'),
+  tiles(
+    'two words of the left matrix are swapped',
+    'pair_at(upper, pair), pair_at(lower, pair), pair_at(upper, pair + 8)',
+    'pair_at(upper, pair), pair_at(upper, pair + 8), pair_at(lower, pair)',
+  ),
+  tiles(
+    'two words of the right matrix are swapped',
+    'pair_at(column, pair), pair_at(column, pair + 8)};',
+    'pair_at(column, pair + 8), pair_at(column, pair)};',
+  ),
+  tiles(
+    'two results of a lane are swapped',
+    'd_rc + group * 8 + pair + 1, d_rc + (group + 8) * 8 + pair,',
+    'd_rc + (group + 8) * 8 + pair, d_rc + group * 8 + pair + 1,',
+  ),
+  tiles(
+    'a warp does not wait before it loads matrices',
+    '    __syncwarp();\n    uint32_t words[COUNT];',
+    '    uint32_t words[COUNT];',
+  ),
+  tiles(
+    'a matrix is loaded from the rows of another',
+    'threadIdx.x % (8 * COUNT) * STRIDE',
+    '(threadIdx.x + 8) % (8 * COUNT) * STRIDE',
+  ),
+  emulator('rows of the left matrix have other lanes', 'row % 8 * 4 + k % 8 / 2', 'row / 2 * 4 + k % 8 / 2'),
+  emulator('words of the left matrix are swapped', 'row / 8 + k / 8 * 2', 'row / 8 * 2 + k / 8'),
+  emulator('words of the right matrix are swapped', '4 + k / 8}', '5 - k / 8}'),
+  emulator(
+    'an element of a word of the left matrix is its neighbour',
+    'half_of(fragments[left_lane][left_word], k % 2)',
+    'half_of(fragments[left_lane][left_word], 1 - k % 2)',
+  ),
+  emulator('a product forgets what it adds to', 'd[i] = (float)(d[i] + sum);', 'd[i] = (float)sum;'),
+  emulator('results have other rows', 'fiber->lane / 4 + i / 2 * 8', 'fiber->lane / 4 + i % 2 * 8'),
+  emulator(
+    'matrices are loaded transposed where they must not be',
+    'r = IS_TRANSPOSED ? pair + i : own, c = IS_TRANSPOSED ? own : pair + i',
+    'r = pair + i, c = own',
+  ),
+  emulator(
+    'a copy is there at once',
+    'std::memset(to, 0xff, SIZE);\n',
+    'std::memcpy(to, copy.bytes, SIZE);\n',
+  ),
+  emulator(
+    'a wait ends all groups',
+    'copy.group + LEFT < fiber->num_groups',
+    'copy.group < fiber->num_groups',
+  ),
+  emulator('zeros are not written', 'std::memset(copy.to, 0, copy.size);', ''),
+  emulator(
+    'a shuffle forgets its width',
+    'emulated::current->lane / width * width + from % width',
+    'from % width',
+    'threads.h',
+  ),
+  emulator(
+    'a shuffle goes up past its start',
+    'lane % width >= by ? lane - by',
+    'lane >= by ? lane - by',
+    'threads.h',
+  ),
+  emulator(
+    'a vote is that of a neighbour',
+    '(uint32_t)slots[lane] << lane',
+    '(uint32_t)slots[lane ^ 1] << lane',
+    'threads.h',
+  ),
+  emulator('one vote is enough', 'is_true, line) == ~0u', 'is_true, line) != 0', 'threads.h'),
+  emulator(
+    'an addition is lost between blocks',
+    'return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);',
+    'const uint32_t old = *(volatile uint32_t*)at; *(volatile uint32_t*)at = old + value + (old % 64 == 63); return old;',
+    'threads.h',
+  ),
+  emulator('a maximum is a minimum', 'while (value > old && ', 'while (value < old && ', 'threads.h'),
+  emulator('an exchange returns what it wrote', 'return expected;', 'return value;', 'threads.h'),
+]

@@ -1,0 +1,9 @@
+/** What a fault of `npm run cuda -- planted` is; {@link FAULTS} of `../cuda-faults.mjs` has them all. */
+
+export const KERNELS = 'crates/fulmar-cuda/kernels'
+export const EMULATOR = 'crates/fulmar-cuda/emulated'
+
+/** Returns a function that makes the faults of the file of a check. */
+export const of =
+  (check, folder = KERNELS) =>
+  (name, from, to) => ({ name, folder, file: `${check}.cu`, from, to, check })
