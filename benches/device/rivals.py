@@ -166,6 +166,32 @@ def log_prob(rivals):
     rivals.measure("log_prob_and_gradient", "Liger", "log_prob", liger, goal=2.0)
 
 
+def draws(rivals):
+    """Ids by the routes of sampling code in PyTorch; the one of top-p sorts."""
+    torch = rivals.torch
+    rows, vocab = rivals.sized((128, 151936), (4, 5000))
+
+    def draw(cut):
+        def make():
+            logits = rivals.random(rows, vocab)
+            return lambda: torch.multinomial(torch.softmax(cut(logits), -1), 1)
+
+        return make
+
+    def top_k(logits):
+        return logits.masked_fill(logits < logits.topk(50).values[:, -1:], -torch.inf)
+
+    def top_p(logits):
+        ordered, index = logits.sort(descending=True)
+        p = torch.softmax(ordered, -1)
+        is_dropped = p.cumsum(-1) - p >= 0.9
+        return logits.masked_fill(is_dropped.scatter(1, index, is_dropped), -torch.inf)
+
+    rivals.measure("draw", "torch", "draw", draw(lambda logits: logits))
+    rivals.measure("draw_top_k", "torch, top k", "draw", draw(top_k))
+    rivals.measure("draw_top_p", "torch, sorted", "draw", draw(top_p), goal=8.0)
+
+
 def row_kernels(rivals):
     torch = rivals.torch
     rows, width = rivals.sized((16384, 4096), (8, 896))
@@ -254,7 +280,7 @@ def main():
     add_wheels(options.wheels)
     torch.manual_seed(22)
     rivals = Rivals(torch, options)
-    for part in (log_prob, row_kernels, products):
+    for part in (log_prob, draws, row_kernels, products):
         part(rivals)
 
 

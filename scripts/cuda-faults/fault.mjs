@@ -1,4 +1,4 @@
-/** What a fault of `npm run cuda -- planted` is; {@link FAULTS} of `../cuda-faults.mjs` has them all. */
+/** The form of a fault of `npm run cuda -- planted`; `FAULTS` of `../cuda-faults.mjs` has all of them. */
 
 export const KERNELS = 'crates/fulmar-cuda/kernels'
 export const EMULATOR = 'crates/fulmar-cuda/emulated'

@@ -48,7 +48,7 @@ struct Work {
     operations: usize,
 }
 
-const BENCHES: [Bench; 22] = [
+const BENCHES: [Bench; 25] = [
     Bench { name: "log_prob", file: "log_prob", kernel: "log_prob_rows", make: log_prob, goal: Some(0.85) },
     Bench {
         name: "log_prob_and_gradient",
@@ -58,6 +58,9 @@ const BENCHES: [Bench; 22] = [
         goal: Some(0.85),
     },
     Bench { name: "top_k", file: "log_prob", kernel: "top_k_log_probs_rows", make: top_k, goal: None },
+    Bench { name: "draw", file: "draw", kernel: "draw_rows", make: draw_of::<0, 100>, goal: None },
+    Bench { name: "draw_top_k", file: "draw", kernel: "draw_rows", make: draw_of::<50, 100>, goal: None },
+    Bench { name: "draw_top_p", file: "draw", kernel: "draw_rows", make: draw_of::<0, 90>, goal: None },
     Bench { name: "rms_norm", file: "rms_norm", kernel: "rms_norm", make: rms_norm, goal: Some(0.80) },
     Bench {
         name: "rms_norm_backward",
@@ -215,6 +218,41 @@ fn top_k(card: &Card) -> Result<Work> {
     };
     Ok(Work {
         shape: format!("{rows} x {vocab}, {k}"),
+        queue: Box::new(queue),
+        bytes: 4 * rows * vocab,
+        operations: 0,
+    })
+}
+
+/// Draws of the `TOP_K` largest, all for 0, that have `PERCENT` of the probability.
+fn draw_of<const TOP_K: u32, const PERCENT: u32>(card: &Card) -> Result<Work> {
+    let (rows, vocab) = (sized(card, 128, 4), sized(card, 151_936, 5_000));
+    let scores = numbers(card, "scores", rows * vocab)?;
+    let of_rows = |number: f64| card.upload(&vec![number; rows]);
+    let (temperature, top_p, min_p) = (of_rows(1.0)?, of_rows(f64::from(PERCENT) / 100.0)?, of_rows(0.0)?);
+    let (top_k, words) = (card.upload(&vec![TOP_K; rows])?, ids(card, rows, 1 << 31)?);
+    let (list, places) = (card.poisoned::<u32>(rows * vocab)?, card.poisoned::<u32>(rows * vocab)?);
+    let weights = card.poisoned::<f32>(rows * vocab)?;
+    let (drawn, log_prob) = (card.poisoned::<u32>(rows)?, card.poisoned::<f32>(rows)?);
+    let queue = move |card: &Card| {
+        let arguments = arguments![
+            &scores,
+            vocab,
+            &temperature,
+            &top_k,
+            &top_p,
+            &min_p,
+            &words,
+            &list,
+            &places,
+            &weights,
+            &drawn,
+            &log_prob
+        ];
+        card.queue("draw_rows", check::draw::grid(rows, vocab), arguments)
+    };
+    Ok(Work {
+        shape: format!("{rows} x {vocab}"),
         queue: Box::new(queue),
         bytes: 4 * rows * vocab,
         operations: 0,

@@ -2,19 +2,21 @@
 // drawn from. Those under the model are log_prob_rows of the ids.
 //
 //   x = logits + biases; of seen tokens x < 0 ? x r : x / r, then x - frequency count - presence; -inf for banned ones
-//   w = e^((x - max) / temperature), 0 unless x is one of the top_k largest or ties with the last of them, and w >= min_p
+//   w = e^((x - max) / temperature)
+//   top_k: w of the k largest x, and of all that tie with the last of them
+//   top_p: of these the likeliest, until the probability before the next one reaches p
+//   min_p: of these w >= min_p
 //   id: the first whose w and those of all ids before it sum to more than uniform total; the likeliest at temperature 0
 //
-// Missing: top_p, typical_p, epsilon, eta and top_h. V from 1.
+// Missing: typical_p, epsilon, eta and top_h. V from 1.
+#include "cut.cuh"
 #include "lanes.cuh"
 #include "libm.cuh"
-#include "select.cuh"
 
 namespace draw {
 
 constexpr uint32_t THREADS = 1024, HALF_WARPS = THREADS / WIDTH;
-constexpr uint32_t BLOCK = 4096, NONE = ~0u; // numbers of a row that are summed together; no mask
-constexpr float LARGEST = 3.40282347e38f;
+constexpr uint32_t BLOCK = 4096; // numbers of a row that are summed together
 
 // Items of a row in lists of all rows: those of row n are from ends_n[n - 1] to below ends_n[n].
 struct Items {
@@ -68,28 +70,26 @@ KERNEL(score_rows, THREADS,
     for (uint32_t item = banned.first + threadIdx.x; item < banned.end; item += THREADS) scores_v[banned_ids[item]] = -INFINITY;
 }
 
-// Weights of scores: e^((x - max) / temperature), or 0 below `least`.
-struct Weights {
-    double temperature, least;
+// The softmax of scores: weights e^((x - max) / temperature).
+struct Softmax {
+    double temperature;
     float max, twice_inverse; // half a difference times two over the temperature: a difference of two numbers may overflow
 
-    __device__ Weights(double temperature, double least, float max)
-        : temperature(temperature), least(least), max(max), twice_inverse(fminf((float)(2.0 / temperature), LARGEST)) {}
+    __device__ Softmax(double temperature, float max)
+        : temperature(temperature), max(max), twice_inverse(fminf((float)(2.0 / temperature), LARGEST)) {}
 
-    __device__ __forceinline__ float against(float x, float base) const {
+    __device__ __forceinline__ float weight(float x, float base) const {
         return softmax_exp(fmaxf((0.5f * x - 0.5f * base) * twice_inverse, SOFTMAX_FLOOR));
-    }
-    __device__ __forceinline__ float of(float x) const {
-        const float weight = against(x, max);
-        return (double)weight >= least ? weight : 0.0f;
     }
     __device__ __forceinline__ double shifted(float x) const { return ((double)x - (double)max) / temperature; }
 };
 
-// Scores that are drawn from, in order of their ids: those of `ids`, or all if that is null.
-struct Scores {
+// Scores that are drawn from, in order of their ids: those of `ids`, or all if that is null; and their weights, 0 where a cut drops
+// one.
+struct List {
     const float* x;
     const uint32_t* ids;
+    float* weights;
     uint32_t len;
 
     __device__ __forceinline__ uint32_t id(uint32_t place) const { return ids == nullptr ? place : ids[place]; }
@@ -99,39 +99,40 @@ struct Scores {
 
 // Shared memory of a block of threads.
 struct Shared {
-    double *sums, *mass, *target, *total; // sums of blocks of scores; of the draw
-    float *maxima, *weights; // the largest score up to the end of each block; [BLOCK] of the block that is drawn from
+    double *sums, *lanes, *mass, *target, *total; // sums of blocks of scores, of lanes; of the draw
     uint32_t *words, *largest, *is_bad, *found;
+    float *maxima, *tile; // the largest score up to the end of each block; [BLOCK] weights
 
     __device__ Shared(unsigned char* memory, uint32_t blocks) {
         sums = (double*)memory;
-        mass = sums + blocks, target = mass + 1, total = target + 1;
-        maxima = (float*)(total + 1);
-        weights = maxima + blocks;
-        words = (uint32_t*)(weights + BLOCK);
+        lanes = sums + blocks, mass = lanes + WIDTH, target = mass + 1, total = target + 1;
+        words = (uint32_t*)(total + 1);
         largest = words + SELECT_WORDS, is_bad = largest + 1, found = is_bad + 1;
+        maxima = (float*)(found + 1);
+        tile = maxima + blocks;
     }
+    __device__ CutMemory cut() const { return {(double*)words, lanes, mass, tile, words, found}; }
 };
+static_assert(SELECT_WORDS * 4 >= BUCKETS * 8 && BLOCK == TILE, "a cut has its memory");
 
-// Calls take(block, first, len) in each half-warp with its blocks of scores: both half-warps of a warp make the same calls, with
+// Calls take(block, first, len) in each half-warp with its blocks of the list: both half-warps of a warp make the same calls, with
 // len = 0 past the last block.
 template <class Take>
-__device__ __forceinline__ void walk_blocks(const Scores& scores, Take take) {
-    const uint32_t half_warp = threadIdx.x / WIDTH, blocks = scores.num_blocks();
+__device__ __forceinline__ void walk_blocks(const List& list, Take take) {
+    const uint32_t half_warp = threadIdx.x / WIDTH, blocks = list.num_blocks();
     for (uint32_t pair = half_warp / 2 * 2; pair < blocks; pair += HALF_WARPS) {
         const uint32_t block = pair + half_warp % 2, first = block * BLOCK;
-        take(block, first, block < blocks ? min(scores.len - first, BLOCK) : 0);
+        take(block, first, block < blocks ? min(list.len - first, BLOCK) : 0);
     }
 }
 
-// Finds the block of all scores that a uniform number is in. Sums of blocks are taken in single precision against the largest
-// score so far, as SoftmaxRow takes them.
-__device__ void find_block(const Shared& shared, const Scores& scores, const Weights& weights, double uniform) {
-    const uint32_t lane = threadIdx.x % WIDTH, blocks = scores.num_blocks();
-    walk_blocks(scores, [&](uint32_t block, uint32_t first, uint32_t len) {
+// Sums the weights of a list as SoftmaxRow does: blocks in single precision, each against the largest score so far.
+__device__ void sum_weights(const Shared& shared, const List& list, const Softmax& softmax) {
+    const uint32_t lane = threadIdx.x % WIDTH, blocks = list.num_blocks();
+    walk_blocks(list, [&](uint32_t block, uint32_t first, uint32_t len) {
         float max = -INFINITY;
 #pragma unroll 8
-        for (uint32_t at = lane; at < len; at += WIDTH) max = fmaxf(max, scores.x[first + at]);
+        for (uint32_t at = lane; at < len; at += WIDTH) max = fmaxf(max, list.at(first + at));
         max = max_lanes(max);
         if (lane == 0 && len > 0) shared.maxima[block] = max;
     });
@@ -140,44 +141,53 @@ __device__ void find_block(const Shared& shared, const Scores& scores, const Wei
         for (uint32_t block = 1; block < blocks; block++)
             shared.maxima[block] = fmaxf(shared.maxima[block], shared.maxima[block - 1]);
     __syncthreads(); // every block has the maximum so far
-    walk_blocks(scores, [&](uint32_t block, uint32_t first, uint32_t len) {
+    walk_blocks(list, [&](uint32_t block, uint32_t first, uint32_t len) {
         const float base = len > 0 ? shared.maxima[block] : 0.0f;
         float sum = 0.0f;
 #pragma unroll 8
-        for (uint32_t at = lane; at < len; at += WIDTH) sum += weights.against(scores.x[first + at], base);
+        for (uint32_t at = lane; at < len; at += WIDTH) sum += softmax.weight(list.at(first + at), base);
         sum = sum_lanes(sum);
         if (lane == 0 && len > 0) shared.sums[block] = (double)sum;
     });
     __syncthreads(); // every block has its sum
-    if (threadIdx.x != 0) return;
-    double total = 0.0;
-    for (uint32_t block = 0; block < blocks; block++) {
-        const float max = shared.maxima[block], before = block == 0 ? -INFINITY : shared.maxima[block - 1];
-        if (max > before && total > 0.0) total *= exp64(((double)before - (double)max) / weights.temperature);
-        total += shared.sums[block];
+    if (threadIdx.x == 0) {
+        double total = 0.0;
+        for (uint32_t block = 0; block < blocks; block++) {
+            const float max = shared.maxima[block], before = block == 0 ? -INFINITY : shared.maxima[block - 1];
+            if (max > before && total > 0.0) total *= exp64(((double)before - (double)max) / softmax.temperature);
+            total += shared.sums[block];
+        }
+        *shared.total = total;
     }
-    double rest = uniform * total;
+    __syncthreads(); // the total is there
+}
+
+// Finds, in the first thread, the block of all scores that a uniform number is in, after sum_weights.
+__device__ void find_block(const Shared& shared, const List& list, const Softmax& softmax, double uniform) {
+    double rest = uniform * *shared.total;
     uint32_t last = 0, block = 0;
+    const uint32_t blocks = list.num_blocks();
     for (; block < blocks; block++) {
-        const double mass = shared.sums[block] * exp64(weights.shifted(shared.maxima[block]));
+        const double mass = shared.sums[block] * exp64(softmax.shifted(shared.maxima[block]));
         if (mass > 0.0) last = block;
         if (mass > rest) break;
         rest -= mass;
     }
     const bool is_past = block == blocks; // by rounding: the last id that can be drawn
     *shared.found = is_past ? last : block;
-    *shared.mass = 0.0, *shared.target = is_past ? INFINITY : rest, *shared.total = total;
+    *shared.mass = 0.0, *shared.target = is_past ? INFINITY : rest;
 }
 
-// Finds the block of cut scores that a uniform number is in. Their sums are taken in double precision, as those of a List are.
-__device__ void find_block_of_cut(const Shared& shared, const Scores& scores, const Weights& weights, double uniform) {
-    const uint32_t lane = threadIdx.x % WIDTH, blocks = scores.num_blocks();
-    walk_blocks(scores, [&](uint32_t block, uint32_t first, uint32_t len) {
+// Finds the block of what cuts left that a uniform number is in. Weights are summed in double precision.
+__device__ void find_block_of_cut(const Shared& shared, const List& list, double uniform) {
+    const uint32_t lane = threadIdx.x % WIDTH, blocks = list.num_blocks();
+    walk_blocks(list, [&](uint32_t block, uint32_t first, uint32_t len) {
         const uint32_t whole = len / WIDTH * WIDTH;
+        const float* weights = list.weights + first;
         double sum = 0.0, all = 0.0;
-        for (uint32_t at = lane; at < whole; at += WIDTH) sum += (double)weights.of(scores.at(first + at));
+        for (uint32_t at = lane; at < whole; at += WIDTH) sum += (double)weights[at];
         for (uint32_t from = 0; from < WIDTH; from++) all += __shfl_sync(ALL, sum, from, WIDTH);
-        for (uint32_t at = whole; at < len; at++) all += (double)weights.of(scores.at(first + at));
+        for (uint32_t at = whole; at < len; at++) all += (double)weights[at];
         if (lane == 0 && len > 0) shared.sums[block] = all;
     });
     __syncthreads(); // every block of a cut has its sum
@@ -194,60 +204,104 @@ __device__ void find_block_of_cut(const Shared& shared, const Scores& scores, co
     *shared.mass = mass, *shared.target = target, *shared.total = total;
 }
 
-// Writes the id at which the weights of the block that was found pass the target, and its log-prob.
-__device__ void find(const Shared& shared, const Scores& scores, const Weights& weights, uint32_t* id, float* log_prob) {
+// Writes the id at which the weights of the block that was found pass the target, and its log-prob. weight_at(place) is a weight.
+template <class WeightAt>
+__device__ void find(const Shared& shared, const List& list, const Softmax& softmax, WeightAt weight_at, uint32_t* id,
+                     float* log_prob) {
     __syncthreads(); // the block is found
-    const uint32_t first = *shared.found * BLOCK, len = min(scores.len - first, BLOCK);
-    for (uint32_t at = threadIdx.x; at < len; at += THREADS) shared.weights[at] = weights.of(scores.at(first + at));
+    const uint32_t first = *shared.found * BLOCK, len = min(list.len - first, BLOCK);
+    for (uint32_t at = threadIdx.x; at < len; at += THREADS) shared.tile[at] = weight_at(first + at);
     __syncthreads(); // its weights are there
     if (threadIdx.x != 0) return;
     const double target = *shared.target;
     double mass = *shared.mass;
     uint32_t last = 0; // the processor sums in one chain
     for (uint32_t at = 0; at < len; at++) {
-        const float weight = shared.weights[at];
+        const float weight = shared.tile[at];
         if (!(weight > 0.0f)) continue;
         mass += (double)weight;
         last = at;
         if (mass > target) break;
     }
-    *id = scores.id(first + last);
-    const float found = (float)(weights.shifted(scores.at(first + last)) - log64(*shared.total));
+    *id = list.id(first + last);
+    const float found = (float)(softmax.shifted(list.at(first + last)) - log64(*shared.total));
     *log_prob = fmaxf(found, -LARGEST) + 0.0f; // 0 for -0
 }
 
-// Returns the scores whose rising bits are at least `least`; their ids in `list`, unless there are more than `num_max`: all then.
-__device__ Scores cut(const Shared& shared, const float* scores_v, uint32_t vocab, uint32_t least, uint32_t num_max,
-                      uint32_t* list_v) {
-    const Part part = part_of_warp<THREADS>(vocab);
-    auto stays = [&](uint32_t v) { return rising(scores_v[v]) >= least; };
+// Lists the scores whose rising bits are at least `least`, or all if there are more of them than `num_max`. `list` has all.
+__device__ List cut(const Shared& shared, List list, uint32_t least, uint32_t num_max, uint32_t* ids) {
+    const Part part = part_of_warp<THREADS>(list.len);
+    auto stays = [&](uint32_t v) { return rising(list.x[v]) >= least; };
     uint32_t place = num_before(part, stays, shared.words), len = 0;
     for (uint32_t warp = 0; warp < THREADS / WARP; warp++) len += shared.words[warp];
-    if (len > num_max) return {scores_v, nullptr, vocab};
-    walk(part, stays, [&](uint32_t v, uint32_t ballot) {
-        if (ballot >> threadIdx.x % WARP & 1) list_v[place + num_below(ballot)] = v;
-        place += __popc(ballot);
-    });
+    if (len <= num_max) {
+        walk(part, stays, [&](uint32_t v, uint32_t ballot) {
+            if (ballot >> threadIdx.x % WARP & 1) ids[place + num_below(ballot)] = v;
+            place += __popc(ballot);
+        });
+        list.ids = ids, list.len = len;
+    }
     __syncthreads(); // the list of ids is there
-    return {scores_v, list_v, len};
+    return list;
+}
+
+// Keeps the likeliest until the mass before the next one reaches top_p.
+__device__ void keep_likeliest(const Shared& shared, const List& list, double top_p, uint32_t* places) {
+    auto key = [&](uint32_t place) { return list.at(place); };
+    const double total = *shared.total;
+    const End end = end_of<THREADS>(key, list.weights, list.len, total, top_p * total, places, shared.cut());
+    for (uint32_t place = threadIdx.x; place < list.len; place += THREADS) {
+        const float score = list.at(place);
+        if (!(score > end.key || (score == end.key && place <= end.place))) list.weights[place] = 0.0f;
+    }
+}
+
+// The cuts of a row.
+struct Cuts {
+    uint32_t top_k;
+    double top_p, min_p;
+
+    __device__ Cuts(uint32_t top_k, double top_p, double min_p, uint32_t vocab)
+        : top_k(top_k < vocab ? top_k : 0), top_p(top_p), min_p(min_p) {}
+    __device__ bool has_any() const { return top_k > 0 || top_p < 1.0 || min_p > 0.0; }
+};
+
+// Returns what the cuts may leave of all scores, and the sum of its weights where top_p needs it.
+__device__ List candidates(const Shared& shared, const List& all, const Softmax& softmax, const Cuts& cuts, uint32_t* ids) {
+    if (cuts.top_k > 0) {
+        const uint32_t bar = kth_largest<THREADS>(all.x, all.len, cuts.top_k, shared.words).bits;
+        const List list = cut(shared, all, max(bar, rising(-LARGEST)), all.len, ids);
+        if (cuts.top_p < 1.0) sum_weights(shared, list, softmax);
+        return list;
+    }
+    double least = cuts.min_p;
+    if (cuts.top_p < 1.0) {
+        sum_weights(shared, all, softmax);
+        least = (1.0 - cuts.top_p) * *shared.total / (double)all.len; // what is less likely has the mass 1 - p at most together
+    }
+    // A little lower, as logarithms are rounded; a weight in single precision is 0 long before 1e-300.
+    const float bar = (float)((double)softmax.max + softmax.temperature * (log64(fmax(least, 1e-300)) - 1e-3));
+    return cut(shared, all, rising(fminf(fmaxf(bar, -LARGEST), softmax.max)), all.len / 16, ids);
 }
 
 // Draws one id a row with one 32-bit word of its generator, and writes its log-prob under the distribution that it was drawn from. A
-// row with a NaN or +inf, or of -inf alone, gets id 0 and NaN. top_k_n: 0 for all. list_nv is room for [N, V] words. One block of
-// threads a row; shared memory: 3 + ceil(V / BLOCK) doubles, ceil(V / BLOCK) + BLOCK floats, 3 + SELECT_WORDS words.
+// row with a NaN or +inf, or of -inf alone, gets id 0 and NaN. top_k_n: 0 for all. list_nv, places_nv and weights_nv are room for
+// [N, V] elements each. One block of threads a row; shared memory: 19 + ceil(V / BLOCK) doubles, ceil(V / BLOCK) + BLOCK floats, 3 +
+// SELECT_WORDS words.
 KERNEL(draw_rows, THREADS,
-       (const float* scores_nv, uint32_t vocab, const double* temperature_n, const uint32_t* top_k_n, const double* min_p_n,
-        const uint32_t* words_n, uint32_t* list_nv, uint32_t* ids_n, float* log_prob_n)) {
+       (const float* scores_nv, uint32_t vocab, const double* temperature_n, const uint32_t* top_k_n, const double* top_p_n,
+        const double* min_p_n, const uint32_t* words_n, uint32_t* list_nv, uint32_t* places_nv, float* weights_nv,
+        uint32_t* ids_n, float* log_prob_n)) {
     SHARED(memory);
-    const uint32_t row = blockIdx.x, top_k = top_k_n[row];
+    const uint32_t row = blockIdx.x;
+    const size_t first = (size_t)row * vocab;
     const Shared shared(memory, (vocab + BLOCK - 1) / BLOCK);
-    const float* scores_v = scores_nv + (size_t)row * vocab;
-    uint32_t* list_v = list_nv + (size_t)row * vocab;
+    const List all{scores_nv + first, nullptr, weights_nv + first, vocab};
     if (threadIdx.x == 0) *shared.largest = 0, *shared.is_bad = 0, *shared.found = NONE;
     __syncthreads(); // nothing is found yet
     uint32_t largest = 0;
     for (uint32_t v = threadIdx.x; v < vocab; v += THREADS) {
-        const uint32_t bits = rising(scores_v[v]);
+        const uint32_t bits = rising(all.x[v]);
         if (bits == 0) *shared.is_bad = 1; // a NaN
         largest = max(largest, bits);
     }
@@ -258,33 +312,34 @@ KERNEL(draw_rows, THREADS,
         if (threadIdx.x == 0) ids_n[row] = 0, log_prob_n[row] = NAN;
         return;
     }
-    const double temperature = temperature_n[row], min_p = min_p_n[row];
-    if (temperature == 0.0) {
+    if (temperature_n[row] == 0.0) {
         for (uint32_t v = threadIdx.x; v < vocab; v += THREADS)
-            if (rising(scores_v[v]) == largest) atomicMin(shared.found, v);
+            if (rising(all.x[v]) == largest) atomicMin(shared.found, v);
         __syncthreads(); // the likeliest is found
         if (threadIdx.x == 0) ids_n[row] = *shared.found, log_prob_n[row] = 0.0f;
         return;
     }
     const double uniform = ((double)words_n[row] + 0.5) / 4294967296.0;
-    const Weights weights(temperature, min_p, of_rising(largest));
-    if (top_k > 0 && top_k < vocab) {
-        const uint32_t bar = kth_largest<THREADS>(scores_v, vocab, top_k, shared.words).bits;
-        const Scores scores = cut(shared, scores_v, vocab, max(bar, rising(-LARGEST)), vocab, list_v);
-        find_block_of_cut(shared, scores, weights, uniform);
-        find(shared, scores, weights, ids_n + row, log_prob_n + row);
-    } else if (min_p > 0.0) {
-        // A little lower than min_p, as logarithms are rounded; a weight in single precision is 0 long before 1e-300.
-        const float bar = (float)((double)weights.max + temperature * (log64(fmax(min_p, 1e-300)) - 1e-3));
-        const uint32_t least = rising(fminf(fmaxf(bar, -LARGEST), weights.max));
-        const Scores scores = cut(shared, scores_v, vocab, least, vocab / 16, list_v);
-        find_block_of_cut(shared, scores, weights, uniform);
-        find(shared, scores, weights, ids_n + row, log_prob_n + row);
-    } else {
-        const Scores scores{scores_v, nullptr, vocab};
-        find_block(shared, scores, weights, uniform);
-        find(shared, scores, weights, ids_n + row, log_prob_n + row);
+    const Softmax softmax(temperature_n[row], of_rising(largest));
+    const Cuts cuts(top_k_n[row], top_p_n[row], min_p_n[row], vocab);
+    if (!cuts.has_any()) {
+        sum_weights(shared, all, softmax);
+        if (threadIdx.x == 0) find_block(shared, all, softmax, uniform);
+        auto weight_at = [&](uint32_t v) { return softmax.weight(all.x[v], softmax.max); };
+        find(shared, all, softmax, weight_at, ids_n + row, log_prob_n + row);
+        return;
     }
+    const List list = candidates(shared, all, softmax, cuts, list_nv + first);
+    for (uint32_t place = threadIdx.x; place < list.len; place += THREADS)
+        list.weights[place] = softmax.weight(list.at(place), softmax.max);
+    __syncthreads(); // weights of the list are there
+    if (cuts.top_p < 1.0) keep_likeliest(shared, list, cuts.top_p, places_nv + first);
+    for (uint32_t place = threadIdx.x; place < list.len; place += THREADS)
+        if ((double)list.weights[place] < cuts.min_p) list.weights[place] = 0.0f;
+    __syncthreads(); // what stays has its weights
+    find_block_of_cut(shared, list, uniform);
+    auto weight_at = [&](uint32_t place) { return list.weights[place]; };
+    find(shared, list, softmax, weight_at, ids_n + row, log_prob_n + row);
 }
 
 } // namespace draw

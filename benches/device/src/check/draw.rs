@@ -42,22 +42,31 @@ const SHAPES: [(usize, usize); 18] = [
 
 const TEMPERATURES: [f64; 10] = [1.0, 1.0, 0.7, 0.0, 3.0, 1e9, 1e38, 1e300, 1e-3, 1e-300];
 
-/// The largest that are kept, and the least share of the likeliest.
-const CUTS: [(Option<usize>, f64); 11] = [
-    (None, 0.0),
-    (Some(1), 0.0),
-    (Some(3), 0.0),
-    (Some(50), 0.0),
-    (Some(usize::MAX), 0.0),
-    (None, 0.02),
-    (None, 0.5),
-    (None, 1.0),
-    (None, 1e-310),
-    (Some(20), 0.1),
-    (Some(4_500), 0.0),
+/// The largest that are kept, their probability, and the least share of the likeliest.
+const CUTS: [(Option<usize>, f64, f64); 20] = [
+    (None, 1.0, 0.0),
+    (Some(1), 1.0, 0.0),
+    (Some(3), 1.0, 0.0),
+    (Some(50), 1.0, 0.0),
+    (Some(usize::MAX), 1.0, 0.0),
+    (None, 1.0, 0.02),
+    (None, 1.0, 0.5),
+    (None, 1.0, 1.0),
+    (None, 1.0, 1e-310),
+    (Some(20), 1.0, 0.1),
+    (Some(4_500), 1.0, 0.0),
+    (None, 0.9, 0.0),
+    (None, 0.5, 0.0),
+    (None, 0.999_999, 0.0),
+    (None, 1e-9, 0.0),
+    (None, 0.7, 0.05),
+    (Some(40), 0.9, 0.0),
+    (Some(40), 0.6, 0.2),
+    (Some(3_000), 0.95, 0.0),
+    (Some(5), 0.3, 0.0),
 ];
 
-/// A row with what its draw takes.
+/// A row and the inputs of its draw.
 struct Request {
     logits: Vec<f32>,
     options: DrawOptions,
@@ -76,8 +85,45 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
         let requests: Vec<Request> = (0..rows).map(|row| Request::of(vocab, row)).collect();
         drawn(card, report, &format!("{rows} x {vocab}"), &requests)?;
     }
+    masses(card, report)?;
     ends(card, report)?;
     unusable(card, report)
+}
+
+/// Cuts by mass of scores that are nearly equal, tie, or are too close to part.
+fn masses(card: &Card, report: &mut Report) -> Result<()> {
+    const TOP_P: [f64; 8] = [1e-12, 0.01, 0.3, 0.5, 0.9, 0.99, 0.999_999, 1.0 - 1e-15];
+    for (vocab, scale) in [
+        (3, 1.0),
+        (63, 2.0),
+        (64, 0.1),
+        (65, 2.0),
+        (66, 1e-3),
+        (200, 1e-42),
+        (511, 0.5),
+        (512, 3.0),
+        (1_000, 0.0),
+        (4_097, 1e-6),
+        (16_447, 1.0),
+        (20_001, 4.0),
+    ] {
+        let mut requests = Vec::new();
+        for (row, top_p) in TOP_P.into_iter().enumerate() {
+            for (ties, top_k, min_p) in [(1.0, None, 0.0), (8.0, None, 0.0), (1.0, Some(vocab * 3 / 4), 0.3)]
+            {
+                let mut logits = random(&format!("mass {row}"), vocab, scale);
+                if ties > 1.0 && scale > 0.0 {
+                    logits
+                        .iter_mut()
+                        .for_each(|logit| *logit = (*logit * ties / scale).round() * scale / ties);
+                }
+                let options = DrawOptions { top_p, top_k, min_p, ..DrawOptions::default() };
+                requests.push(Request { logits, options, seed: row as u64, ..Request::plain() });
+            }
+        }
+        drawn(card, report, &format!("{vocab}, scores to {scale}, by mass"), &requests)?;
+    }
+    Ok(())
 }
 
 impl Request {
@@ -102,9 +148,9 @@ impl Request {
         if below(5) == 0 {
             logits[vocab - 1] = 100.0;
         }
-        let (top_k, min_p) = CUTS[below(CUTS.len())];
+        let (top_k, top_p, min_p) = CUTS[below(CUTS.len())];
         let temperature = TEMPERATURES[below(TEMPERATURES.len())];
-        let mut options = DrawOptions { temperature, top_k, min_p, ..DrawOptions::default() };
+        let mut options = DrawOptions { temperature, top_k, top_p, min_p, ..DrawOptions::default() };
         let (mut prompt, mut output, mut allowed) = (Vec::new(), Vec::new(), None);
         let last = vocab as u32 - 1;
         if below(3) == 0 {
@@ -202,8 +248,8 @@ fn unusable(card: &Card, report: &mut Report) -> Result<()> {
     for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let mut requests: Vec<Request> = (0..66).map(|row| Request::of(100, row)).collect();
         for (row, request) in requests.iter_mut().enumerate().filter(|(row, _)| row % 3 > 0) {
-            let DrawOptions { temperature, top_k, min_p, .. } = request.options;
-            let options = DrawOptions { temperature, top_k, min_p, ..DrawOptions::default() };
+            let DrawOptions { temperature, top_k, top_p, min_p, .. } = request.options;
+            let options = DrawOptions { temperature, top_k, top_p, min_p, ..DrawOptions::default() };
             *request = Request { logits: std::mem::take(&mut request.logits), options, ..Request::plain() };
             if odd == f32::NEG_INFINITY {
                 request.logits.fill(odd);
@@ -238,7 +284,7 @@ impl Items {
     }
 }
 
-/// What `score_rows` takes besides logits.
+/// The inputs of `score_rows` besides logits.
 #[derive(Default)]
 struct Plan {
     bias: Items,
@@ -295,10 +341,26 @@ fn on_card(card: &Card, requests: &[Request], words: &[u32]) -> Result<Drawn> {
     let top_k = |request: &Request| request.options.top_k.map_or(0, |top_k| top_k.min(vocab) as u32);
     let top_k = card.upload(&requests.iter().map(top_k).collect::<Vec<_>>())?;
     let temperature = card.upload(&column(|options| options.temperature))?;
+    let top_p = card.upload(&column(|options| options.top_p))?;
     let min_p = card.upload(&column(|options| options.min_p))?;
-    let (words, list) = (card.upload(words)?, card.poisoned::<u32>(rows * vocab)?);
+    let words = card.upload(words)?;
+    let (list, places) = (card.poisoned::<u32>(rows * vocab)?, card.poisoned::<u32>(rows * vocab)?);
+    let weights = card.poisoned::<f32>(rows * vocab)?;
     let (ids, sampled) = (card.poisoned::<u32>(rows)?, card.poisoned::<f32>(rows)?);
-    let arguments = arguments![&scores, vocab, &temperature, &top_k, &min_p, &words, &list, &ids, &sampled];
+    let arguments = arguments![
+        &scores,
+        vocab,
+        &temperature,
+        &top_k,
+        &top_p,
+        &min_p,
+        &words,
+        &list,
+        &places,
+        &weights,
+        &ids,
+        &sampled
+    ];
     card.launch("draw_rows", grid(rows, vocab), arguments)?;
     let [log_prob, entropy, max] = [card.poisoned::<f32>(rows)?, card.poisoned(rows)?, card.poisoned(rows)?];
     let log_sum = card.poisoned::<f64>(rows)?;
@@ -342,6 +404,6 @@ fn scores_on_card(card: &Card, logits: &Buffer<f32>, vocab: usize, plan: &Plan) 
 pub fn grid(rows: usize, vocab: usize) -> Shape {
     const SELECT_WORDS: usize = 8 * 256 + 2;
     let blocks = vocab.div_ceil(BLOCK);
-    let shared_bytes = (8 * (3 + blocks) + 4 * (blocks + BLOCK) + 4 * (3 + SELECT_WORDS)) as u32;
+    let shared_bytes = (8 * (19 + blocks) + 4 * (blocks + BLOCK) + 4 * (3 + SELECT_WORDS)) as u32;
     Shape { blocks: (rows as u32, 1), threads: THREADS, shared_bytes }
 }
