@@ -3,6 +3,7 @@
  * check of `fulmar-device` that has the kernel's name, on the emulated GPU; one of the emulator, by the emulator's own test.
  */
 
+import { ATTENTION_FAULTS } from './cuda-faults/attention.mjs'
 import { DRAW_FAULTS } from './cuda-faults/draw.mjs'
 import { EMULATOR_FAULTS } from './cuda-faults/emulator.mjs'
 import { of } from './cuda-faults/fault.mjs'
@@ -322,6 +323,7 @@ export const FAULTS = [
   ),
   optimizer('a step does not look ahead', 'is_nesterov ? g + momentum * b : b', 'b'),
   optimizer('a buffer is not kept', '                buffer[at] = b;\n', ''),
+  ...ATTENTION_FAULTS,
   product(
     'a product begins before its tiles are loaded',
     'load(w, w_ok, out, outs, inner, first, depth);\n        __syncthreads();',

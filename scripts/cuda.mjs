@@ -51,7 +51,16 @@ const BIN = join(TOOLS, 'nvidia/cu13/bin')
 const WIDE = [/\bLDG\.E\.128/]
 const TENSOR = [/\bHMMA\.16816\.F32\.BF16/, /\bLDSM\.16\.M88\.4/, /\bLDGSTS\.E\.BYPASS\.128/]
 const TENSOR_COLUMNS = [...TENSOR.filter(({ source }) => !source.includes('LDSM')), /\bLDSM\.16\.MT88\.4/]
+const ATTENTION = [...TENSOR, ...TENSOR_COLUMNS.slice(-1), /\bMUFU\.EX2/]
 const WANTED = {
+  ...Object.fromEntries(
+    [64, 80, 96, 128, 256].flatMap((width) => [
+      [`attention_${width}`, ATTENTION],
+      [`attention_segments_${width}`, ATTENTION],
+      [`attention_backward_queries_${width}`, ATTENTION],
+      [`attention_backward_keys_${width}`, ATTENTION],
+    ]),
+  ),
   log_prob_and_backward_rows: WIDE,
   log_prob_backward_rows: WIDE,
   rms_norm: WIDE,

@@ -269,6 +269,37 @@ def products(rivals):
         product("product " + " x ".join(map(str, shape)), "cuBLAS", "product", shape, torch.bfloat16, goal=0.7)
 
 
+def attention(rivals):
+    """Attention in bfloat16 by PyTorch: causal over sequences, and of one row each over its keys."""
+    torch = rivals.torch
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def sequences():
+        len_each = rivals.sized(4096, 20)
+        q, keys, values = (rivals.random(4, 16, len_each, 128, dtype=torch.bfloat16) for _ in range(3))
+        return lambda: attend(q, keys, values, is_causal=True)
+
+    def gradients():
+        len_each = rivals.sized(4096, 20)
+        inputs = [rivals.random(4, 16, len_each, 128, dtype=torch.bfloat16).requires_grad_() for _ in range(3)]
+        out = attend(*inputs, is_causal=True)
+        upstream = torch.randn_like(out)
+        return lambda: torch.autograd.grad(out, inputs, upstream, retain_graph=True)
+
+    def rows():
+        count, len_each = rivals.sized((256, 2048), (4, 300))
+        q = rivals.random(count, 16, 1, 128, dtype=torch.bfloat16)
+        keys, values = (rivals.random(count, 2, len_each, 128, dtype=torch.bfloat16) for _ in range(2))
+        return lambda: attend(q, keys, values, enable_gqa=True)
+
+    len_each = rivals.sized(4096, 20)
+    operations = 4 * 4 * 16 * 128 * len_each * (len_each + 1) // 2
+    rivals.measure("attention 16384 x 16 x 128", "torch", "attention", sequences, goal=0.6, operations=operations)
+    name = "attention backward 16384 x 16 x 128"
+    rivals.measure(name, "torch", "attention_backward", gradients, goal=0.6, operations=operations * 5 // 2)
+    rivals.measure("attention 256 x 2048 keys", "torch", "attention", rows, goal=0.6)
+
+
 def main():
     options = arguments()
     try:
@@ -280,7 +311,7 @@ def main():
     add_wheels(options.wheels)
     torch.manual_seed(22)
     rivals = Rivals(torch, options)
-    for part in (log_prob, draws, row_kernels, products):
+    for part in (log_prob, draws, row_kernels, products, attention):
         part(rivals)
 
 

@@ -106,4 +106,7 @@ export const EMULATOR_FAULTS = [
   ),
   emulator('a maximum is a minimum', 'while (value > old && ', 'while (value < old && ', 'threads.h'),
   emulator('an exchange returns what it wrote', 'return expected;', 'return value;', 'threads.h'),
+  emulator('2^x has no lower end', 'value < 0x1p-126f ? 0.0f : value', 'value'),
+  emulator('numbers of a pair are swapped', '{second, first}', '{first, second}'),
+  emulator('a pair is rounded up at a tie', '0x7fff + (bits >> 16 & 1)', '0x8000'),
 ]

@@ -1,5 +1,7 @@
 //! Times of kernels, as a share of the bandwidth of a copy that is measured first, in the same process.
 
+mod attention;
+
 use fulmar_core::{Result, Rng};
 use fulmar_kernel::AdamwStep;
 use half::bf16;
@@ -48,7 +50,7 @@ struct Work {
     operations: usize,
 }
 
-const BENCHES: [Bench; 25] = [
+const BENCHES: [Bench; 29] = [
     Bench { name: "log_prob", file: "log_prob", kernel: "log_prob_rows", make: log_prob, goal: Some(0.85) },
     Bench {
         name: "log_prob_and_gradient",
@@ -74,6 +76,34 @@ const BENCHES: [Bench; 25] = [
     Bench { name: "swiglu", file: "swiglu", kernel: "swiglu", make: swiglu, goal: None },
     Bench { name: "cast", file: "cast", kernel: "f32_to_bf16", make: cast, goal: None },
     Bench { name: "adamw", file: "optimizer", kernel: "adamw_step", make: adamw, goal: Some(0.85) },
+    Bench {
+        name: "attention_f32",
+        file: "attention_f32",
+        kernel: "attention_f32",
+        make: attention::f32_sequences,
+        goal: None,
+    },
+    Bench {
+        name: "attention 16384 x 16 x 128",
+        file: "attention",
+        kernel: "attention_128",
+        make: attention::sequences,
+        goal: None,
+    },
+    Bench {
+        name: "attention backward 16384 x 16 x 128",
+        file: "attention_backward",
+        kernel: "attention_backward_keys_128",
+        make: attention::gradients,
+        goal: None,
+    },
+    Bench {
+        name: "attention 256 x 2048 keys",
+        file: "attention",
+        kernel: "attention_segments_128",
+        make: attention::rows,
+        goal: Some(0.70),
+    },
     Bench { name: "product_f32", file: "product_f32", kernel: "product_f32", make: product_f32, goal: None },
     // Gate and up of 0.5 B, 3 B and 7 B parameters, and down of 3 B.
     product("product 8192 x 9728 x 896", 2, product_of::<8_192, 9_728, 896, 2>, None),

@@ -1,5 +1,8 @@
 //! The checks: one file for each file of `crates/fulmar-cuda/kernels`.
 
+pub mod attention;
+pub mod attention_backward;
+pub mod attention_f32;
 mod cast;
 pub mod draw;
 mod embedding;
@@ -10,6 +13,7 @@ pub mod product;
 pub mod product_f32;
 pub mod rms_norm;
 pub mod rows;
+pub mod spans;
 mod swiglu;
 
 use fulmar_core::Result;
@@ -21,7 +25,10 @@ use crate::report::Report;
 type Check = fn(&Card, &mut Report) -> Result<()>;
 
 /// Name -> the check of a file of kernels.
-pub const CHECKS: [(&str, Check); 11] = [
+pub const CHECKS: [(&str, Check); 14] = [
+    ("attention", attention::check),
+    ("attention_backward", attention_backward::check),
+    ("attention_f32", attention_f32::check),
     ("cast", cast::check),
     ("draw", draw::check),
     ("embedding", embedding::check),

@@ -39,6 +39,23 @@ inline void finish(const Copy& copy) {
 
 } // namespace emulated
 
+// Rounds 2^x once; hardware has the last bit otherwise.
+inline float fast_exp2(float x) {
+    const float value = (float)std::exp2((double)x);
+    return value < 0x1p-126f ? 0.0f : value;
+}
+
+inline uint32_t rounded_pair(float first, float second) {
+    uint32_t word = 0;
+    for (const float x : {second, first}) {
+        uint32_t bits;
+        std::memcpy(&bits, &x, sizeof(bits));
+        const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
+        word = word << 16 | (is_nan ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+    return word;
+}
+
 // Sums 16 products in double precision, in order, and rounds once with what `d` holds. Hardware rounds otherwise.
 inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], int line = __builtin_LINE()) {
     emulated::Fiber* fiber = emulated::current;

@@ -84,6 +84,13 @@ KERNEL(small_copies, THREADS, (const float* from, float* to)) {
     to[threadIdx.x] = singles[threadIdx.x] + pairs[THREADS - 1 - threadIdx.x];
 }
 
+// 2^x, and pairs of x and its negative rounded to bfloat16.
+KERNEL(numbers, WARP, (const float* from, float* to)) {
+    const float own = from[threadIdx.x];
+    to[threadIdx.x] = fast_exp2(own);
+    ((uint32_t*)to)[WARP + threadIdx.x] = rounded_pair(own, -own);
+}
+
 // What lanes tell each other, eight words a lane.
 KERNEL(lanes, WARP, (const uint32_t* from, uint32_t* to)) {
     constexpr uint32_t ALL = ~0u;

@@ -127,6 +127,31 @@ std::vector<uint32_t> words(Address from, int count) {
     return found;
 }
 
+// Ends of the range of 2^x, ties of bfloat16, and what rounds up to another power of two.
+int numbers() {
+    std::vector<float> from = {0.0f,    -0.0f,  1.0f,      -1.0f,    0.5f, -126.0f, -126.5f,
+                               -200.0f, 200.0f, -INFINITY, INFINITY, NAN,  1e-45f};
+    for (const uint32_t bits : {0x3f808000u, 0x3f818000u, 0x3f808001u, 0x3f807fffu, 0x3fffffffu, 0x7f7fffffu}) {
+        from.emplace_back();
+        std::memcpy(&from.back(), &bits, sizeof(bits));
+    }
+    from.resize(32, -3.7f);
+    const std::vector<uint32_t> rounded = {0x3f80, 0x3f82, 0x3f81, 0x3f80, 0x4000, 0x7f80};
+    return holds_in_every_order([&] {
+        const Address to = allocate(64);
+        if (!runs("numbers", 32, 0, upload(from), to)) return false;
+        const std::vector<float> powers = read(to, 64);
+        const std::vector<uint32_t> pairs = words(to, 64);
+        for (int i = 0; i < 32; i++) {
+            const float wanted = from[i] < -126.0f ? 0.0f : (float)std::pow(2.0, (double)from[i]);
+            if (powers[i] != wanted && !(std::isnan(powers[i]) && std::isnan(wanted))) return false;
+        }
+        for (size_t i = 0; i < rounded.size(); i++)
+            if (pairs[32 + 13 + i] != (rounded[i] | (rounded[i] | 0x8000) << 16)) return false;
+        return pairs[32 + 11] == 0x7fff7fffu && pairs[32 + 1] == 0x00008000u;
+    });
+}
+
 int lanes() {
     std::vector<uint32_t> from, wanted;
     uint32_t ballot = 0;
@@ -173,6 +198,7 @@ const std::vector<Case> TILE_CASES = {
     {"a ring of stages may have one turn", "", [] { return stages(1, 256); }},
     {"copies from past the end are zeros", "", [] { return stages(5, 4 * 256 + 12); }},
     {"copies of 4 and 8 bytes are there after their wait", "", small_copies},
+    {"powers and pairs of numbers are those of the processor", "", numbers},
     {"shuffles and votes are those of loops", "", lanes},
     {"atomics of many blocks are those of loops", "", atomics},
     {"a copy is not there before its wait", "", read_before_its_wait},

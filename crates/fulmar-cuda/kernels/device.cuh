@@ -51,6 +51,20 @@ __device__ __forceinline__ float shared_of(const float* own, uint32_t rank) {
     return value;
 }
 
+// Returns 2^x with a relative error of at most 2^-22: exactly 1 for 0, 0 far below, NaN for NaN.
+__device__ __forceinline__ float fast_exp2(float x) {
+    float value;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+    return value;
+}
+
+// Rounds two numbers to bfloat16, to the nearest, ties to even: neighbours in a word.
+__device__ __forceinline__ uint32_t rounded_pair(float first, float second) {
+    uint32_t word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
+}
+
 // Adds to d, f32 [16, 8], the product of a, bf16 [16, 16], and b, bf16 [16, 8], whose columns are rows of memory. The whole warp
 // calls it. With g = lane / 4 and p = lane % 4 * 2, two neighbours a word, a lane holds
 //   of a: rows g, g + 8, g, g + 8 at inputs p, p, p + 8, p + 8      of b: column g at inputs p, p + 8

@@ -1,6 +1,7 @@
-// e^x and ln x in double precision, with the bits of the crate libm, which has FreeBSD's algorithms (e_exp.c, e_log.c):
+// e^x and ln x in double precision and ln x in single precision, with the bits of the crate libm, which has FreeBSD's algorithms
+// (e_exp.c, e_log.c, e_logf.c):
 //
-// Copyright (C) 2004 by Sun Microsystems, Inc. All rights reserved. Permission to use, copy, modify, and distribute this
+// Copyright (C) 1993, 2004 by Sun Microsystems, Inc. All rights reserved. Permission to use, copy, modify, and distribute this
 // software is freely granted, provided that this notice is preserved.
 #pragma once
 #include "device.cuh"
@@ -58,4 +59,17 @@ __device__ inline double log64(double x) {
     const double t2 = z * (6.666666666666735130e-01 +
                            w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860510658591e-01)));
     return s * (hfsq + (t2 + t1)) + k * LN2_LO - hfsq + f + k * LN2_HI;
+}
+
+// ln x for x >= 1, infinite or NaN.
+__device__ inline float log32(float x) {
+    uint32_t bits = __float_as_uint(x);
+    if (bits >= 0x7f800000) return x;
+    if (bits == 0x3f800000) return 0.0f;
+    bits += 0x3f800000 - 0x3f3504f3;
+    const float k = (float)((int32_t)(bits >> 23) - 0x7f);
+    const float f = __uint_as_float((bits & 0x007fffff) + 0x3f3504f3) - 1.0f; // x / 2^k - 1
+    const float s = f / (2.0f + f), z = s * s, w = z * z, hfsq = 0.5f * f * f;
+    const float t1 = w * (0.40000972152f + w * 0.24279078841f), t2 = z * (0.66666662693f + w * 0.28498786688f);
+    return s * (hfsq + (t2 + t1)) + k * 9.0580006145e-06f - hfsq + f + k * 6.9313812256e-01f;
 }

@@ -1,0 +1,360 @@
+//! Attention of f32 rows: every bit of `fulmar-kernel`'s `attention`, and gradients near those of f64.
+
+use fulmar_core::Result;
+use fulmar_kernel::{AttentionSaved, AttentionShape, attention, attention_backward, exp};
+
+use super::spans::Layout;
+use crate::arguments;
+use crate::card::{Card, Shape};
+use crate::numbers::random;
+use crate::report::Report;
+
+/// Keys that a block holds at once, as in `attention_f32.cu`.
+const TILE: usize = 64;
+
+/// Pairs of a query row and a key that a block holds at once, and query rows, in the gradients of keys and values.
+const PAIRS: usize = 256;
+const ROWS: usize = 16;
+
+/// Key/value rows of a block in the gradients of keys and values.
+const TILE_KEYS: u32 = 16;
+
+/// Largest relative error of a gradient, in the L2 norm.
+const ERROR_MAX: f64 = 1e-5;
+
+/// Queries, keys and values of a layout.
+struct Case {
+    shape: AttentionShape,
+    text: String,
+    layout: Layout,
+    q: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+/// Compares attention at every shape.
+///
+/// # Errors
+/// Errors of the GPU's driver.
+pub fn check(card: &Card, report: &mut Report) -> Result<()> {
+    for (layout, heads) in trained() {
+        let case = Case::of(layout, heads, 3.0);
+        forward(card, report, &case)?;
+        backward(card, report, &case)?;
+    }
+    for (layout, heads) in cached() {
+        forward(card, report, &Case::of(layout, heads, 3.0))?;
+    }
+    large(card, report)?;
+    special(card, report)
+}
+
+/// Layouts of training, in which a query row is the key/value row of the same number, with heads, key/value heads and their width:
+/// widths below, at and above 8 chains and a warp, keys below, at and above a tile and its 16 accumulators.
+fn trained() -> Vec<(Layout, [usize; 3])> {
+    vec![
+        (Layout::sequences(&[1]), [1, 1, 1]),
+        (Layout::sequences(&[2, 1, 5]), [2, 2, 7]),
+        (Layout::sequences(&[17]), [3, 1, 8]),
+        (Layout::sequences(&[16, 15]), [4, 2, 9]),
+        (Layout::tree(3, &[2, 3]), [4, 2, 31]),
+        (Layout::tree(20, &[1, 30, 2]), [2, 1, 32]),
+        (Layout::sequences(&[66]), [2, 1, 33]),
+        (Layout::tree(5, &[40, 20]), [2, 1, 40]),
+        (Layout::tree(13, &[4, 4]).with_empty_ranges(), [7, 1, 64]),
+        (Layout::sequences(&[5, 9]), [6, 3, 80]),
+        (Layout::sequences(&[12]), [2, 2, 96]),
+        (Layout::tree(7, &[3, 6]), [4, 1, 128]),
+        (Layout::sequences(&[9]), [2, 1, 129]),
+        (Layout::sequences(&[4, 3]), [2, 1, 256]),
+    ]
+}
+
+/// Layouts of decoding: few rows with many keys.
+fn cached() -> Vec<(Layout, [usize; 3])> {
+    vec![
+        (Layout::paged(&[63, 64, 65, 127], 1), [2, 1, 16]),
+        (Layout::paged(&[1, 128, 129, 300], 7), [3, 3, 20]),
+        (Layout::paged(&[17, 200, 31], 16), [4, 2, 64]),
+        (Layout::paged(&[5, 90], 16).with_empty_ranges(), [1, 1, 255]),
+    ]
+}
+
+impl Case {
+    fn of(layout: Layout, [num_heads, num_kv_heads, head_dim]: [usize; 3], scale: f32) -> Self {
+        let shape = AttentionShape { num_heads, num_kv_heads, head_dim };
+        let (rows, kv_len) = (layout.rows.len(), layout.num_keys * num_kv_heads * head_dim);
+        Self {
+            shape,
+            text: format!("{num_heads} heads of {num_kv_heads} x {head_dim}, {}", layout.name),
+            q: random("q", rows * num_heads * head_dim, scale),
+            keys: random("keys", kv_len, scale),
+            values: random("values", kv_len, 1.0),
+            layout,
+        }
+    }
+
+    /// Returns the number of query rows.
+    fn rows(&self) -> usize {
+        self.layout.rows.len()
+    }
+
+    /// Returns the outputs of the processor, and `m` and `L`.
+    fn on_processor(&self) -> (Vec<f32>, Vec<f32>) {
+        let mut out = vec![0.0; self.q.len()];
+        let mut log_sum = vec![0.0; 2 * self.rows() * self.shape.num_heads];
+        let spans = self.layout.spans();
+        attention(self.shape, &self.q, &self.keys, &self.values, &spans, &mut out, &mut log_sum);
+        (out, log_sum)
+    }
+
+    /// Returns the gradients of the processor of queries, keys and values.
+    fn gradients_on_processor(&self, out: &[f32], log_sum: &[f32], d_out: &[f32]) -> [Vec<f32>; 3] {
+        let (mut d_q, mut d_keys) = (vec![0.0; self.q.len()], vec![0.0; self.keys.len()]);
+        let mut d_values = d_keys.clone();
+        let saved = AttentionSaved { q: &self.q, keys: &self.keys, values: &self.values, out, log_sum };
+        let (spans, blocks) = (self.layout.spans(), &self.layout.blocks);
+        attention_backward(self.shape, saved, &spans, blocks, d_out, &mut d_q, &mut d_keys, &mut d_values);
+        [d_q, d_keys, d_values]
+    }
+
+    /// Returns the gradients of queries, keys and values with every sum in the order of the kernels.
+    fn gradients_in_order(
+        &self,
+        out: &[f32],
+        log_sum: &[f32],
+        d_out: &[f32],
+        tiles: &[[u32; 4]],
+    ) -> [Vec<f32>; 3] {
+        let AttentionShape { num_heads, num_kv_heads, head_dim } = self.shape;
+        let mut found = [vec![0.0; self.q.len()], vec![0.0; self.keys.len()], vec![0.0; self.keys.len()]];
+        let (scale, group) = (1.0 / (head_dim as f32).sqrt(), num_heads / num_kv_heads);
+        let head = |at: usize| at * head_dim..(at + 1) * head_dim;
+        let weight_and_d_score = |nh: usize, kv: usize| {
+            let score = dot(&self.q[head(nh)], &self.keys[head(kv)]) * scale;
+            let p = exp((score - log_sum[2 * nh]) - log_sum[2 * nh + 1]);
+            let along = dot_in_16(&d_out[head(nh)], &out[head(nh)]);
+            (p, p * (dot(&d_out[head(nh)], &self.values[head(kv)]) - along) * scale)
+        };
+        let add = |sums: &mut [f32], factor: f32, of: &[f32]| {
+            sums.iter_mut().zip(of).for_each(|(sum, of)| *sum += factor * of);
+        };
+        for nh in 0..self.rows() * num_heads {
+            for row in self.layout.keys(nh / num_heads) {
+                let kv = row * num_kv_heads + nh % num_heads / group;
+                add(&mut found[0][head(nh)], weight_and_d_score(nh, kv).1, &self.keys[head(kv)]);
+            }
+        }
+        for &[first_key, end_key, first_row, end_row] in tiles {
+            let rows = (first_row as usize..end_row as usize).collect::<Vec<_>>();
+            for (some, at) in rows.chunks(ROWS).flat_map(|some| (0..num_heads).map(move |at| (some, at))) {
+                for row in some {
+                    let seen = self.layout.keys(*row);
+                    for key in seen.filter(|key| (first_key as usize..end_key as usize).contains(key)) {
+                        let (nh, kv) = (row * num_heads + at, key * num_kv_heads + at / group);
+                        let (p, d_score) = weight_and_d_score(nh, kv);
+                        add(&mut found[1][head(kv)], d_score, &self.q[head(nh)]);
+                        add(&mut found[2][head(kv)], p, &d_out[head(nh)]);
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Returns the gradients of queries, keys and values by the formulas, with no sum in single precision. `out` are outputs that the
+/// forward pass saved, if they are not to be computed.
+pub fn gradients_in_f64(
+    shape: AttentionShape,
+    layout: &Layout,
+    [q, keys, values, d_out]: [&[f32]; 4],
+    out: Option<&[f32]>,
+) -> [Vec<f64>; 3] {
+    let AttentionShape { num_heads, num_kv_heads, head_dim } = shape;
+    let mut found = [vec![0.0; q.len()], vec![0.0; keys.len()], vec![0.0; keys.len()]];
+    let scale = 1.0 / (head_dim as f64).sqrt();
+    let head = |of: &[f32], at: usize| -> Vec<f64> {
+        of[at * head_dim..][..head_dim].iter().map(|x| f64::from(*x)).collect()
+    };
+    let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
+    for nh in 0..layout.rows.len() * num_heads {
+        let kv_head = nh % num_heads / (num_heads / num_kv_heads);
+        let seen: Vec<usize> = layout.keys(nh / num_heads).map(|row| row * num_kv_heads + kv_head).collect();
+        let (q, d_out) = (head(q, nh), head(d_out, nh));
+        let mut weights: Vec<f64> = seen.iter().map(|at| dot(&q, &head(keys, *at)) * scale).collect();
+        let max = weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        weights.iter_mut().for_each(|weight| *weight = (*weight - max).exp());
+        let total: f64 = weights.iter().sum();
+        let d_weights: Vec<f64> = seen.iter().map(|at| dot(&d_out, &head(values, *at))).collect();
+        let along = out.map_or_else(|| dot(&weights, &d_weights) / total, |out| dot(&d_out, &head(out, nh)));
+        for ((at, weight), d_weight) in seen.iter().zip(&weights).zip(&d_weights) {
+            let (p, key) = (weight / total, head(keys, *at));
+            let d_score = p * (d_weight - along) * scale;
+            for e in 0..head_dim {
+                found[0][nh * head_dim + e] += d_score * key[e];
+                found[1][at * head_dim + e] += d_score * q[e];
+                found[2][at * head_dim + e] += p * d_out[e];
+            }
+        }
+    }
+    found
+}
+
+/// Returns the sum of products of `attention_f32.cu`: 8 chains of fused multiply-adds, neighbours added first.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; 8];
+    for (a, b) in a.chunks(8).zip(b.chunks(8)) {
+        for (lane, sum) in sums.iter_mut().enumerate() {
+            let number = |of: &[f32]| of.get(lane).copied().unwrap_or(0.0);
+            *sum = number(a).mul_add(number(b), *sum);
+        }
+    }
+    let [a, b, c, d, e, f, g, h] = sums;
+    ((a + b) + (c + d)) + ((e + f) + (g + h))
+}
+
+/// Returns the sum of products of `lanes.cuh`: 16 sums, of which the remainder comes first, halves added to halves.
+fn dot_in_16(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; 16];
+    let (whole, rest) = (a.len() / 16 * 16, a.len() % 16);
+    (0..rest).for_each(|lane| sums[lane] = a[whole + lane] * b[whole + lane]);
+    (0..whole).for_each(|at| sums[at % 16] += a[at] * b[at]);
+    for width in [8, 4, 2, 1] {
+        (0..width).for_each(|lane| sums[lane] += sums[lane + width]);
+    }
+    sums[0]
+}
+
+/// Returns the shape of a launch with one block for each row and head.
+pub fn grid(rows: usize, heads: usize, width: usize) -> Shape {
+    Shape {
+        blocks: (rows as u32, heads as u32),
+        threads: width.next_multiple_of(32) as u32,
+        shared_bytes: ((width + 2 * TILE + 9) * 4) as u32,
+    }
+}
+
+fn forward(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
+    let AttentionShape { num_heads, num_kv_heads, head_dim } = case.shape;
+    let plan = case.layout.plan(card)?;
+    let (q, keys, values) = (card.upload(&case.q)?, card.upload(&case.keys)?, card.upload(&case.values)?);
+    let (out, log_sum) =
+        (card.poisoned::<f32>(case.q.len())?, card.poisoned::<f32>(2 * case.rows() * num_heads)?);
+    card.launch(
+        "attention_f32",
+        grid(case.rows(), num_heads, head_dim),
+        arguments![
+            &q,
+            &keys,
+            &values,
+            &plan.rows,
+            &plan.ranges,
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            &out,
+            &log_sum
+        ],
+    )?;
+    let (wanted_out, wanted_log_sum) = case.on_processor();
+    report.same("attention_f32, m and L", &case.text, &log_sum.read()?, &wanted_log_sum);
+    report.same("attention_f32", &case.text, &out.read()?, &wanted_out);
+    Ok(())
+}
+
+/// Gradients: near those of f64, as the processor's are.
+fn backward(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
+    let AttentionShape { num_heads, num_kv_heads, head_dim } = case.shape;
+    let (rows, plan, tiles) = (case.rows(), case.layout.plan(card)?, case.layout.tiles(TILE_KEYS));
+    let (out, log_sum) = case.on_processor();
+    let d_out = random("d_out", case.q.len(), 1.0);
+    let exact = gradients_in_f64(case.shape, &case.layout, [&case.q, &case.keys, &case.values, &d_out], None);
+    let names = ["queries", "keys", "values"];
+
+    let (q, keys, values) = (card.upload(&case.q)?, card.upload(&case.keys)?, card.upload(&case.values)?);
+    let (out_at, log_sum_at, d_out_at) = (card.upload(&out)?, card.upload(&log_sum)?, card.upload(&d_out)?);
+    let tiles_at = card.upload(&tiles)?;
+    let (d_q, along) = (card.poisoned::<f32>(case.q.len())?, card.poisoned::<f32>(rows * num_heads)?);
+    let (d_keys, d_values) =
+        (card.poisoned::<f32>(case.keys.len())?, card.poisoned::<f32>(case.values.len())?);
+    let (spans, ranges) = (&plan.rows, &plan.ranges);
+    let shared_bytes = ((2 * head_dim + 2 * TILE + 1) * 4) as u32;
+    card.launch(
+        "attention_f32_backward_queries",
+        Shape { shared_bytes, ..grid(rows, num_heads, head_dim) },
+        arguments![
+            &q,
+            &keys,
+            &values,
+            spans,
+            ranges,
+            &out_at,
+            &log_sum_at,
+            &d_out_at,
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            &d_q,
+            &along
+        ],
+    )?;
+    let shared_bytes = ((2 * PAIRS + ROWS) * 4) as u32;
+    card.launch(
+        "attention_f32_backward_keys",
+        Shape { shared_bytes, ..grid(tiles.len(), num_kv_heads, head_dim) },
+        arguments![
+            &q,
+            &keys,
+            &values,
+            spans,
+            ranges,
+            &tiles_at,
+            &log_sum_at,
+            &d_out_at,
+            &along,
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            &d_keys,
+            &d_values
+        ],
+    )?;
+    let found = [d_q.read()?, d_keys.read()?, d_values.read()?];
+    for ((name, found), exact) in names.iter().zip(&found).zip(&exact) {
+        report.near(&format!("attention_f32_backward, {name}"), &case.text, found, exact, ERROR_MAX);
+    }
+    let modelled = case.gradients_in_order(&out, &log_sum, &d_out, &tiles);
+    for ((name, found), modelled) in names.iter().zip(&found).zip(&modelled) {
+        report.same(&format!("attention_f32_backward, order of {name}"), &case.text, found, modelled);
+    }
+    let processor = case.gradients_on_processor(&out, &log_sum, &d_out);
+    for ((name, found), exact) in names.iter().zip(&processor).zip(&exact) {
+        report.near(&format!("the processor's gradient of {name}"), &case.text, found, exact, ERROR_MAX);
+    }
+    Ok(())
+}
+
+/// Scores so far apart that most weights are 0, or at the end of where they are not.
+fn large(card: &Card, report: &mut Report) -> Result<()> {
+    for scale in [8.0, 12.0, 100.0] {
+        let mut case = Case::of(Layout::sequences(&[70]), [2, 1, 24], scale);
+        case.text += &format!(", numbers up to {scale}");
+        forward(card, report, &case)?;
+    }
+    Ok(())
+}
+
+/// Numbers that a padded or reordered sum would change: a NaN, infinities, zeros with a sign.
+fn special(card: &Card, report: &mut Report) -> Result<()> {
+    let mut case = Case::of(Layout::sequences(&[40]), [2, 2, 12], 2.0);
+    let width = 24;
+    case.keys[3 * width] = f32::NAN;
+    case.keys[20 * width + 13] = f32::NEG_INFINITY;
+    case.values[30 * width + 1] = f32::INFINITY;
+    case.q[10 * width..11 * width].fill(0.0);
+    case.q[2 * width..3 * width].fill(-0.0);
+    case.values[..width].fill(-0.0);
+    case.text += ", special numbers";
+    forward(card, report, &case)
+}
