@@ -182,6 +182,6 @@ test('one part, or the kernels of one file, run alone', async () => {
   )
   assert.deepEqual(
     rows.report.benches.map(({ name }) => name),
-    ['copy', 'gather'],
+    ['copy', 'gather', 'scatter_add'],
   )
 })

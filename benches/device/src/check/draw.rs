@@ -85,9 +85,24 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
         let requests: Vec<Request> = (0..rows).map(|row| Request::of(vocab, row)).collect();
         drawn(card, report, &format!("{rows} x {vocab}"), &requests)?;
     }
+    whole(card, report)?;
     masses(card, report)?;
     ends(card, report)?;
     unusable(card, report)
+}
+
+/// Draws from all tokens of several blocks, which have about the same probability each.
+fn whole(card: &Card, report: &mut Report) -> Result<()> {
+    for vocab in [4_097, 8_192, 20_001, 70_000] {
+        let request = |row: usize| {
+            let options = DrawOptions { temperature: [1.0, 0.7, 3.0][row % 3], ..DrawOptions::default() };
+            let logits = random(&format!("whole {row}"), vocab, 2.0);
+            Request { logits, options, seed: row as u64, ..Request::plain() }
+        };
+        let requests: Vec<Request> = (0..12).map(request).collect();
+        drawn(card, report, &format!("12 x {vocab}, whole"), &requests)?;
+    }
+    Ok(())
 }
 
 /// Cuts by mass of scores that are nearly equal, tie, or are too close to part.
