@@ -97,10 +97,11 @@ impl ReplayBuffer {
         }
         let shape = self.storage.shape();
         let rank = shape.len();
-        let mut index = Vec::with_capacity(rows.len() * rank);
-        for row in rows {
-            index.extend(self.coordinates(*row));
-        }
+        let index = if rank == 1 {
+            rows.iter().map(|row| *row as i64).collect()
+        } else {
+            rows.iter().flat_map(|row| self.coordinates(*row)).collect::<Vec<_>>()
+        };
         let width = if rank > 1 { vec![rank] } else { Vec::new() };
         let index = Tensor::from_vec(&[&[rows.len()][..], &width].concat(), index)?;
         items.set("index", spread(&index, items.batch_size())?)
