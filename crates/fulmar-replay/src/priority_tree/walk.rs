@@ -25,8 +25,8 @@ pub(super) struct Sums<'a> {
     pub(super) scale: f64,
 }
 
-/// Memory of [`descend`]: the sums of each query's line, and the rest of its mass. Clearing it for each chunk would
-/// take a tenth of the time.
+/// Memory of [`descend`]: the sums of each query's line, and the rest of its mass. Its 10 KB are cleared once a
+/// draw, not for each chunk.
 pub(super) struct Parts {
     parts: [PartSums; CHUNK],
     left: [[i64; SIDE]; CHUNK],
