@@ -198,7 +198,7 @@ function slicesDiffer(rows, want, positions, { slice_len: sliceLen }, differ) {
   }
   const { done, terminated, truncated } = want.k.next.k
   const differs = (name, got, flags) => {
-    if (flags === undefined) return undefined
+    if (flags === undefined) return rows.has(['next', name]) ? `next.${name} is not in the row` : undefined
     const shapes =
       name === 'is_init'
         ? [[positions.length]]

@@ -57,7 +57,8 @@ function framesDiffer(found, { frame_index, file_id, batch, sources, auto_decode
   if (!(found instanceof TensorDict)) return `got ${found}, expected addresses of frames`
   const strange = Object.keys(rest)[0]
   if (strange !== undefined) return `addresses with ${strange}`
-  const isLazy = batch && (auto_decode === undefined ? sources === undefined : auto_decode.$nt === false)
+  const isWhole = (auto_decode === undefined) === (sources === undefined)
+  const isLazy = batch && isWhole && (auto_decode?.$nt ?? false) === false
   if (!isLazy) return 'addresses that decode by themselves, or lack a part'
   return (
     same([...found.batchSize], batch) ??
@@ -88,7 +89,9 @@ export function plain(value) {
   if (Array.isArray(value)) return value.map(plain)
   if (typeof value !== 'object' || value === null) return value
   if (/^[0-9a-f]*$/.test(value.$hex)) return Buffer.from(value.$hex, 'hex').toString()
-  if (value.$t === 'int64') return value.s.length === 0 ? [value.d].flat()[0] : value.d
+  const numbers = [value.d].flat()
+  const isList = value.s?.length <= 1 && numbers.length === (value.s[0] ?? 1)
+  if (value.$t === 'int64' && isList) return value.s.length === 0 ? numbers[0] : numbers
   if (value.$dict) return Object.fromEntries(value.$dict.map(([name, one]) => [name, plain(one)]))
   return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, plain(one)]))
 }

@@ -209,7 +209,7 @@ async function partsDiffer({ row: { topic, options, dataset_id: id }, ok, buffer
           folders.map((one) => join(root, one)),
         )) ??
     (ok.max_outcome_val === undefined ? undefined : same(buffer.maxOutcomeVal, ok.max_outcome_val)) ??
-    (ok.episodes && same(Array.from(buffer.episodes, Number), ok.episodes.d)) ??
+    (ok.episodes && same(['int64', Array.from(buffer.episodes, Number)], [ok.episodes.$t, ok.episodes.d])) ??
     (ok.files && !isSplit && topic !== 'GenDGRL'
       ? await filesDiffer(buffer.dataPath, ok.files, topic === 'VD4RL' && id.endsWith('84px'))
       : undefined) ??
