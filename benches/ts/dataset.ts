@@ -226,7 +226,7 @@ async function openAtari(download: boolean | 'force') {
 async function openRobot(download: boolean | 'force') {
   const robot = join(folder, 'robot')
   const commit = '0'.repeat(40)
-  const client = fetchClient(async (url, { method = 'GET' } = {}) => {
+  const client = fetchClient(async (url, { method }) => {
     const { pathname } = new URL(url)
     if (pathname.includes('/revision/')) return Response.json({ sha: commit })
     if (pathname.includes('/tree/')) return Response.json(filesIn(robot))

@@ -135,7 +135,10 @@ test('wrong arguments are exit status 64, with a sentence', async () => {
   await refused(['--budget'], /--budget must have a value/)
   for (const budget of ['0', '1.5', '100000', 'x'])
     await refused(['--budget', budget], /--budget must be seconds, from 1 to 99999/)
-  await refused(['--only', 'nothing'], /--only must be one of attention, .*got "nothing"; or a part, one of here/)
+  await refused(
+    ['--only', 'nothing'],
+    /--only must be one of attention, .*got "nothing"; or a part, one of here/,
+  )
 })
 
 test('a part that is longer than what is left ends, and those after it are skipped', async () => {

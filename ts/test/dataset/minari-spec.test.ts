@@ -33,10 +33,10 @@ describe('specOf', () => {
     ])
     const free = box(['-Infinity', '-Infinity'], ['Infinity', 'Infinity'], [2], 'float64')
     expect(specIn(free)).toBeInstanceOf(UnboundedContinuous)
-    expect(specIn(free)?.dtype).toBe('f64')
-    const pixels = specIn(box([[0, 0]], [[255, 255]], [1, 2], 'uint8'))
+    expect((specIn(free) as UnboundedContinuous<'f64'>).dtype).toBe('f64')
+    const pixels = specIn(box([[0, 0]], [[255, 255]], [1, 2], 'uint8')) as BoundedDiscrete<'u8'>
     expect(pixels).toBeInstanceOf(BoundedDiscrete)
-    expect([pixels?.dtype, pixels?.shape]).toEqual(['u8', [1, 2]])
+    expect([pixels.dtype, pixels.shape]).toEqual(['u8', [1, 2]])
     expect(specIn(box('-Infinity', 'Infinity', [], 'int64'))).toBeInstanceOf(UnboundedDiscrete)
   })
 
