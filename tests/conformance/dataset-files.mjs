@@ -17,6 +17,8 @@ const MADE = /^(?:next\/)?(?:is_init|done|terminated|truncated)\.memmap$/
 /** The first name that is missing or strange, or the first leaf of another length. */
 export async function filesDiffer(folder, wanted, hasFlags = false) {
   const names = filesBelow(folder)
+  const odd = wanted.find((pair) => pair.length !== 2)
+  if (odd) return `files: ${odd} is no name with a length`
   const theirs = new Set(wanted.map(([name]) => name))
   const lost = [...theirs].find((name) => !names.includes(name) && !PICKLE.test(name))
   const strange = names.find(

@@ -263,6 +263,7 @@ async function drawnFrom(row) {
       next.k.done.d.map(Boolean),
       stored.map((done, at) => done || Boolean(next.k.truncated.d[at])),
     ),
+    next.k.terminated ? undefined : 'next.terminated is not in the row',
     same([index.$t, next.k.truncated.$t, next.k.done.$t], ['int64', 'bool', 'bool']),
     same(
       [next.k.truncated.s, next.k.done.s],

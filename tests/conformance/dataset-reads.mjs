@@ -242,7 +242,8 @@ export function batchesDiffer({ ok, buffer }) {
     // A slice of each episode, from where the generator of the original put it.
     const difference = want.$t
       ? (same(index.length, want.d.length) ?? sameEpisode(buffer, index, numbersOf(want)))
-      : (same(index, numbersOf(want.k.index)) ?? rowsDiffer(batch.exclude(['index']), without(want, 'index')))
+      : (same(['int64', index], [want.k.index.$t, numbersOf(want.k.index)]) ??
+        rowsDiffer(batch.exclude(['index']), without(want, 'index')))
     return at(`batch ${place}`, difference)
   })
   return differences.find((one) => one !== undefined)

@@ -60,8 +60,20 @@ export const UNNOTICED = [
   },
   {
     topic: /data sets: /,
-    place: /(\.\$td batch size|\.\$dict\.\*\.\* number)$/,
+    place: /(\.\$td batch size|\.\$dict\.\*\.\* (?:number|length))$/,
     reason: 'a nested dictionary may have all dimensions that its leaves share',
+  },
+  {
+    topic: /data sets: GenDGRL$/,
+    place: /^ok\.all\.k/,
+    was: 'byDecision',
+    reason: 'a hash over rows beyond the last step cannot be compared',
+  },
+  {
+    topic: /^fetches from the hub: snapshot_download$/,
+    place: /^cache length$/,
+    was: 'byDecision',
+    reason: 'listings of earlier rows are left out',
   },
   {
     topic: /data sets: OpenX_stream$/,
