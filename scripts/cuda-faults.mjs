@@ -183,7 +183,7 @@ export const FAULTS = [
     ],
   ].map((fault) => ({ ...log(...fault), file: 'lanes.cuh' })),
   log('a mean has the other sign', '0.0 - sum_in_order', '0.0 + sum_in_order'),
-  log('the mean of no log-probs is no number', 'rows == 0 ? 0.0 : total', 'total'),
+  log('the mean of no log-probs is NaN', 'rows == 0 ? 0.0 : total', 'total'),
   log('an entropy is a logarithm', 'Statistics(sums).entropy;', '(float)Statistics(sums).log_sum;'),
   log('the likeliest are one too few', 'place + num_below(ballot) < k', 'place + num_below(ballot) + 1 < k'),
   log('ties go by any index', 'is_tie && place + num_below(ballot) < k', 'is_tie && vocab - 1 - v < k'),
@@ -534,7 +534,7 @@ export const FAULTS = [
   { ...cast('a large half is no infinity', 'min(nearest, 0x7c00u)', 'nearest'), file: 'f16.cuh' },
   {
     ...cast(
-      'a half that is no number is infinite',
+      'a half that is NaN is infinite',
       '0x7e00 | (magnitude >> 13 & 0x3ff)',
       '0x7c00 | (magnitude >> 13 & 0x3ff)',
     ),
