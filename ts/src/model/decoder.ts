@@ -349,7 +349,7 @@ export class Decoder {
   /**
    * Log-probs and entropies of the masked tokens, and the likeliest ids in their places if asked for; remembers nothing.
    * @throws {FulmarError} `SHAPE_MISMATCH`, `OUT_OF_RANGE`, `EMPTY` or `LIMIT_EXCEEDED` for a bad batch; `OUT_OF_RANGE` if `topK` is
-   * above the vocabulary, `LIMIT_EXCEEDED` for too many ids in all; `NON_FINITE` if weights or activations are too large or no numbers;
+   * above the vocabulary, `LIMIT_EXCEEDED` for too many ids in all; `NON_FINITE` if weights or activations are too large or not finite;
    * `EMPTY` for `adapter: false` without an adapter.
    *
    * @example

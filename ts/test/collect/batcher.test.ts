@@ -108,7 +108,7 @@ describe('Batcher', () => {
     expect(values['batcher/num_samples_dropped_oversized/sum']).toBe(2)
   })
 
-  it('leaves a token whose log-probability is no number out of the denominator', () => {
+  it('leaves a token whose log-probability is NaN out of the denominator', () => {
     const sample = sampleOf(5)
     sample.logProbs[2] = Number.NaN
     const batch = new Batcher({ groupsPerBatch: 1 }).addGroup(group(sample))

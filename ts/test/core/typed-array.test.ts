@@ -93,7 +93,7 @@ describe('entries that take arrays', () => {
     await expect(decoder.backwardValues(list)).rejects.toEqual(malformed(/^gradValue must be/))
   })
 
-  it('makes no tensor of what is no numbers', () => {
+  it('makes no tensor of values that are not numbers', () => {
     for (const data of ['abc', undefined, null, {}, new ArrayBuffer(4), 3])
       expect(() => Tensor.from(data as unknown as number[])).toThrow(malformed(/^data must be a typed array/))
   })

@@ -46,7 +46,7 @@ describe('filtered', () => {
     }
   })
 
-  it('reads fields of a query, and refuses what is no number', () => {
+  it('reads fields of a query, and refuses a value that is not a number', () => {
     expect(
       filterOf(queryOf({ step: '3', rewardMin: '-1.5', text: '', status: 'completed', scored: 'false' })),
     ).toEqual({

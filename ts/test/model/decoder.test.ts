@@ -114,7 +114,7 @@ describe('Decoder', () => {
     await expect(decoder.backward(gradient.fill(Number.NaN))).rejects.toThrow(code('NON_FINITE'))
   })
 
-  it('refuses damaged files, weights of another architecture and weights that are no numbers', async () => {
+  it('refuses damaged files, weights of another architecture and weights that are not finite', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 3 })
     const bytes = await decoder.toSafetensors()
     const load = (config: object, data: Uint8Array) => () =>

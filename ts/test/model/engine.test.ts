@@ -96,7 +96,7 @@ describe('Engine', () => {
     )
   })
 
-  it('fails a request whose logits are no numbers, and none beside it', async () => {
+  it('fails a request whose logits are not finite, and no other request', async () => {
     const shape = { ...TINY, num_hidden_layers: 1, tie_word_embeddings: false }
     using sound = Decoder.fromSeed(shape, { seed: 5 })
     const bytes = await sound.toSafetensors()

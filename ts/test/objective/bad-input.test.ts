@@ -151,7 +151,7 @@ describe('rewards', () => {
 })
 
 describe('log-probabilities', () => {
-  it('that are no numbers give no divergence and no penalty', () => {
+  it('that are not finite give no divergence and no penalty', () => {
     const [mask, offsets] = [Uint8Array.of(1, 1), Uint32Array.of(0, 2)]
     for (const value of [Number.NaN, Number.POSITIVE_INFINITY]) {
       const pair = { logProb: floats(-1, value), refLogProb: floats(-1, -1), mask }

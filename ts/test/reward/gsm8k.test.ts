@@ -34,7 +34,7 @@ describe('GSM8K', () => {
     expect([reward('numeric'), reward('text')]).toEqual([true, false])
   })
 
-  it('compares what is no number as text', () => {
+  it('compares an answer that is not a number as text', () => {
     const score = (said: string, right: string) =>
       new GSM8KRewardParser().score(`<answer>${said}</answer>`, `#### ${right}`).success
     expect(score('3:30', '3:30')).toBe(true)

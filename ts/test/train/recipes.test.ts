@@ -228,7 +228,7 @@ describe('grpo', () => {
     expect(rest.map(timeless)).toEqual(all.slice(2).map(timeless))
   })
 
-  it('leaves steps out whose loss is no number, counts them, and gives up after too many in a row', async () => {
+  it('leaves steps out whose loss is NaN, counts them, and gives up after too many in a row', async () => {
     using parts = makeParts()
     const broken = { forward: () => ({ ...result, loss: Number.NaN, gradLogProb: new Float32Array(0) }) }
     const loss = broken as unknown as GRPOLoss
@@ -285,7 +285,7 @@ describe('grpo', () => {
 describe('trainStep', () => {
   const batch = { ids: Uint32Array.of(1, 2), offsets: Uint32Array.of(0, 2), mask: Uint8Array.of(0, 1) }
 
-  it('refuses a loss or a gradient that is no number and leaves the weights as they were', async () => {
+  it('refuses a loss or a gradient that is not finite and leaves the weights as they were', async () => {
     using parts = makeParts()
     const before = await parts.decoder.toSafetensors()
     const step = (loss: number, gradient: number) =>
