@@ -185,19 +185,6 @@ export const FAULTS = [
   log('a mean has the other sign', '0.0 - sum_in_order', '0.0 + sum_in_order'),
   log('the mean of no log-probs is NaN', 'rows == 0 ? 0.0 : total', 'total'),
   log('an entropy is a logarithm', 'Statistics(sums).entropy;', '(float)Statistics(sums).log_sum;'),
-  log('the likeliest are one too few', 'place + num_below(ballot) < k', 'place + num_below(ballot) + 1 < k'),
-  log('ties go by any index', 'is_tie && place + num_below(ballot) < k', 'is_tie && vocab - 1 - v < k'),
-  log(
-    'ranks are counted before the list is there',
-    '    __syncthreads(); // the list is there',
-    '    // the list is there',
-  ),
-  log('of equals the higher id comes first', '<< 32 | (uint32_t)~v', '<< 32 | v'),
-  log(
-    'a list begins at the ranks of larger ones',
-    'rank += list[other] > list[i]',
-    'rank += list[other] >= list[i]',
-  ),
   log(
     'the likeliest have log-probs without the largest',
     '((double)logits_v[id] - (double)*max) - *log_sum',
@@ -245,6 +232,19 @@ export const FAULTS = [
       'warp <= threadIdx.x / WARP; warp++',
     ],
     ['a part has no end', 'at < part.end && is(at)', 'is(at)'],
+    ['the likeliest are one too few', 'place + num_below(ballot) < k', 'place + num_below(ballot) + 1 < k'],
+    ['ties go by any index', 'is_tie && place + num_below(ballot) < k', 'is_tie && len - 1 - at < k'],
+    [
+      'ranks are counted before the list is there',
+      '    __syncthreads(); // the list is there',
+      '    // the list is there',
+    ],
+    ['of equals the higher id comes first', '<< 32 | (uint32_t)~at', '<< 32 | at'],
+    [
+      'a list begins at the ranks of larger ones',
+      'rank += list[other] > list[i]',
+      'rank += list[other] >= list[i]',
+    ],
   ].map((fault) => ({ ...log(...fault), file: 'select.cuh' })),
   optimizer(
     'a block of squares has no end',
@@ -677,6 +677,18 @@ export const FAULTS = [
     'widened(bits.x), widened(bits.y)',
     'widened(bits.y), widened(bits.x)',
   ),
+  rows('a mix takes all of y', 'a * x[at] + b * y[at]', 'a * x[at] + y[at]'),
+  rows(
+    'a tile is read before it is there',
+    '    __syncthreads(); // the tile is there',
+    '    // the tile is there',
+  ),
+  rows(
+    'a tile has rows past the last',
+    'if (row + y < rows && col + x < cols) tile',
+    'if (col + x < cols) tile',
+  ),
+  rows('a tile is not turned', '= tile[x * (SIDE + 1) + y];', '= tile[y * (SIDE + 1) + x];'),
   rows(
     'a row of indices is taken for another',
     'index_n[blockIdx.x] * width;\n    T* to =',

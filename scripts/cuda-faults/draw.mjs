@@ -109,8 +109,8 @@ export const DRAW_FAULTS = [
     ['a factor has no bound', 'fminf((float)(2.0 / temperature), LARGEST)', '(float)(2.0 / temperature)'],
     [
       'the least weight is not kept',
-      '(double)list.weights[place] < cuts.min_p',
-      '(double)list.weights[place] <= cuts.min_p',
+      '(double)list.weights[place] < cuts.min_p()',
+      '(double)list.weights[place] <= cuts.min_p()',
     ],
     [
       'a sum is not rescaled',
@@ -130,8 +130,8 @@ export const DRAW_FAULTS = [
     ['a rest is not less the block before', '        rest -= mass;\n', ''],
     [
       'a sum of a cut is single',
-      '        double sum = 0.0, all = 0.0;',
-      '        float sum = 0.0f; double all = 0.0;',
+      '        double sum = 0.0, all = 0.0;\n        for (uint32_t at = lane; at < whole',
+      '        float sum = 0.0f; double all = 0.0;\n        for (uint32_t at = lane; at < whole',
     ],
     [
       'the remainder of a cut is left out',
@@ -164,7 +164,7 @@ export const DRAW_FAULTS = [
       '(double)words_n[row]',
       '(double)words_n[row == 0 ? 0 : row - 1]',
     ],
-    ['the least score is not lowered', '(log64(fmax(least, 1e-300)) - 1e-3)', 'log64(fmax(least, 1e-300))'],
+    ['the least score is not lowered', '(log_least - 1e-3)', 'log_least'],
   ].map((fault) => draw(...fault)),
   ...[
     [
@@ -180,7 +180,81 @@ export const DRAW_FAULTS = [
       'sum_weights(shared, list, softmax);\n        return list;',
       'sum_weights(shared, all, softmax);\n        return list;',
     ],
-    ['a row has the top_p of its neighbour', 'top_p_n[row]', 'top_p_n[row == 0 ? 0 : row - 1]'],
+    [
+      'a row has the cuts of its neighbour',
+      'cuts_n6 + (size_t)row * 6',
+      'cuts_n6 + (size_t)(row == 0 ? 0 : row - 1) * 6',
+    ],
+    [
+      'a total is read before it is there',
+      '    __syncthreads(); // the total of a cut',
+      '    // the total of a cut',
+    ],
+    [
+      'parts of an entropy are added before they are there',
+      '    __syncthreads(); // every block has its part',
+      '    // every block has its part',
+    ],
+    [
+      'a cut by places begins before they are there',
+      '    __syncthreads(); // places of all',
+      '    // places of all',
+    ],
+    [
+      'the typical are summed before they are found',
+      '    __syncthreads(); // what is typical',
+      '    // what is typical',
+    ],
+    [
+      'the probable are summed before they are found',
+      '    __syncthreads(); // what is probable',
+      '    // what is probable',
+    ],
+    [
+      'the likeliest are summed before they are in order',
+      '    __syncthreads(); // the likeliest are in order',
+      '    // the likeliest are in order',
+    ],
+    [
+      'a share of an entropy is read before it is found',
+      '    __syncthreads(); // the share of the entropy',
+      '    // the share of the entropy',
+    ],
+    [
+      'ids are copied before they are in order',
+      '    __syncthreads(); // ids are in order',
+      '    // ids are in order',
+    ],
+    [
+      'a list is read before it is in order of its ids',
+      '    __syncthreads(); // the list is in order',
+      '    // the list is in order',
+    ],
+    ['an entropy has lost its sign', 'return -sum / total;', 'return sum / total;'],
+    [
+      'dropped tokens are in an entropy',
+      'sum += weight > 0.0f ? (double)weight',
+      'sum += true ? (double)weight',
+    ],
+    ['the least typical are kept', 'return -fminf((float)fabs', 'return fminf((float)fabs'],
+    [
+      'of those that tie with the last typical one some are dropped',
+      '!(nearness(place) >= end.key)',
+      '!(nearness(place) > end.key || place == end.place)',
+    ],
+    ['the likeliest is dropped as improbable', ' && rising(list.at(place)) < largest) list', ') list'],
+    ['a dropped token is the likeliest', 'list.weights[place] > 0.0f ? rising', 'true ? rising'],
+    ['the least probability does not fall with the entropy', 'exp64(-entropy)', 'exp64(entropy)'],
+    ['a share of the entropy begins below it', 'sum += term(kept);\n', ''],
+    ['a share of 1 is missed', ' * (1.0 + 1e-12);', ' * (1.0 - 1e-12);'],
+    ['top_h keeps nothing', '    kept = max(kept, 1u);\n', ''],
+    ['top_h forgets those that tie', 'list.at(largest) == list.at(cuts.top_k - 1)', 'false'],
+    [
+      'banned tokens are among the likeliest',
+      '> rising(-INFINITY);\n    if',
+      '>= rising(-INFINITY);\n    if',
+    ],
+    ['the typical are few', 'cuts.typical_p() < 1.0 ? 0.0 : cuts.min_p()', 'cuts.min_p()'],
   ].map((fault) => draw(...fault)),
   ...[
     [
@@ -210,18 +284,18 @@ export const DRAW_FAULTS = [
     ],
     [
       'the bucket of the end is read before it is found',
-      '    __syncthreads(); // the bucket of the end',
-      '    // the bucket of the end',
+      '        __syncthreads(); // the bucket of the end',
+      '        // the bucket of the end',
     ],
     [
       'elements are read before they are sorted',
-      '    __syncthreads(); // the last elements',
-      '    // the last elements',
+      '        __syncthreads(); // the last elements',
+      '        // the last elements',
     ],
     [
       'the end is read before it is found',
-      '    __syncthreads(); // the end is found',
-      '    // the end is found',
+      '        __syncthreads(); // the end is found',
+      '        // the end is found',
     ],
     [
       'weights beside runs are left out',
@@ -229,19 +303,48 @@ export const DRAW_FAULTS = [
       'at = runs * RUN; at + 1 < len; at++',
     ],
     ['a mass has no least weight', 'run[i] >= least ? run[i] : 0.0f', 'run[i]'],
-    ['a span has no mass before it', '    target -= mass;\n', ''],
+    ['a span has no mass before it', 'target - mass, memory', 'target, memory'],
     ['a span has no upper end', 'weights[at] >= from && weights[at] < below', 'weights[at] >= from'],
     ['the end is in the other half', 'if (from_middle < target)', 'if (from_middle > target)'],
-    ['the mass of buckets before the end is forgotten', 'end++) *mass += mass_of[end];', 'end++) {}'],
+    ['the units of buckets before the end are forgotten', 'end++) mass += memory.buckets[end];', 'end++) {}'],
     [
       'buckets begin at half',
-      '(0.5f * high - 0.5f * key(place)) * scale',
-      '(high - 0.5f * key(place)) * scale',
+      '(0.5f * high - 0.5f * key(place)) * width',
+      '(high - 0.5f * key(place)) * width',
     ],
+    ['a range has no start', '    __syncthreads(); // a range has', '    // a range has'],
+    [
+      'a range is read before it is whole',
+      '    __syncthreads(); // a range is whole',
+      '    // a range is whole',
+    ],
+    ['a range is overwritten', '    __syncthreads(); // a range is read', '    // a range is read'],
+    [
+      'buckets are filled before they are empty',
+      '        __syncthreads(); // buckets are',
+      '        // buckets are',
+    ],
+    [
+      'buckets are read before they are filled',
+      '        __syncthreads(); // buckets have',
+      '        // buckets have',
+    ],
+    [
+      'elements are overwritten before they are read',
+      '            __syncthreads(); // elements are read',
+      '            // elements are read',
+    ],
+    [
+      'counts of elements are overwritten',
+      '            __syncthreads(); // elements are kept',
+      '            // elements are kept',
+    ],
+    ['a target is cut off', '(Units)ceil(fmax(', '(Units)(fmax('],
+    ['units overflow', '62 - (32 - __clz(len))', '64 - (32 - __clz(len))'],
     ['smaller keys come first', 'x > y || (x == y', 'x < y || (x == y'],
     ['of equal keys the last comes first', '(x == y && a < b)', '(x == y && a > b)'],
     ['one element too many is kept', '!(i > 0 && mass >= target)', '!(i > 0 && mass > target)'],
-    ['keys too close to part are in order of places', 'at = open.next(at);', 'at = i;'],
+    ['keys too close to part are in order of places', 'at = next(at);', 'at = i;'],
     ['equal keys begin anew', 'uint32_t other = at + 1; at != NONE', 'uint32_t other = 0; at != NONE'],
   ].map((fault) => ({ ...draw(...fault), file: 'cut.cuh' })),
 ]

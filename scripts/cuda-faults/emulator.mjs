@@ -100,8 +100,8 @@ export const EMULATOR_FAULTS = [
   emulator('one vote is enough', 'is_true, line) == ~0u', 'is_true, line) != 0', 'threads.h'),
   emulator(
     'an addition is lost between blocks',
-    'return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);',
-    'const uint32_t old = *(volatile uint32_t*)at; *(volatile uint32_t*)at = old + value + (old % 64 == 63); return old;',
+    'uint32_t value) { return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);',
+    'uint32_t value) { const uint32_t old = *(volatile uint32_t*)at; *(volatile uint32_t*)at = old + value + (old % 64 == 63); return old;',
     'threads.h',
   ),
   emulator('a maximum is a minimum', 'while (value > old && ', 'while (value < old && ', 'threads.h'),

@@ -4,6 +4,7 @@ mod attention;
 
 use fulmar_core::{Result, Rng};
 use fulmar_kernel::AdamwStep;
+use fulmar_objective::{DrawOptions, draw_rng};
 use half::bf16;
 use serde_json::{Value, json};
 
@@ -50,7 +51,7 @@ struct Work {
     operations: usize,
 }
 
-const BENCHES: [Bench; 29] = [
+const BENCHES: [Bench; 30] = [
     Bench { name: "log_prob", file: "log_prob", kernel: "log_prob_rows", make: log_prob, goal: Some(0.85) },
     Bench {
         name: "log_prob_and_gradient",
@@ -60,9 +61,12 @@ const BENCHES: [Bench; 29] = [
         goal: Some(0.85),
     },
     Bench { name: "top_k", file: "log_prob", kernel: "top_k_log_probs_rows", make: top_k, goal: None },
-    Bench { name: "draw", file: "draw", kernel: "draw_rows", make: draw_of::<0, 100>, goal: None },
-    Bench { name: "draw_top_k", file: "draw", kernel: "draw_rows", make: draw_of::<50, 100>, goal: None },
-    Bench { name: "draw_top_p", file: "draw", kernel: "draw_rows", make: draw_of::<0, 90>, goal: None },
+    draw_bench("draw", |card| draw_of(card, &DrawOptions::default())),
+    draw_bench("draw_top_k", |card| {
+        draw_of(card, &DrawOptions { top_k: Some(50), ..DrawOptions::default() })
+    }),
+    draw_bench("draw_top_p", |card| draw_of(card, &DrawOptions { top_p: 0.9, ..DrawOptions::default() })),
+    draw_bench("draw_all_cuts", |card| draw_of(card, &all_cuts())),
     Bench { name: "rms_norm", file: "rms_norm", kernel: "rms_norm", make: rms_norm, goal: Some(0.80) },
     Bench {
         name: "rms_norm_backward",
@@ -254,33 +258,29 @@ fn top_k(card: &Card) -> Result<Work> {
     })
 }
 
-/// Draws of the `TOP_K` largest, all for 0, that have `PERCENT` of the probability.
-fn draw_of<const TOP_K: u32, const PERCENT: u32>(card: &Card) -> Result<Work> {
+const fn draw_bench(name: &'static str, make: fn(&Card) -> Result<Work>) -> Bench {
+    Bench { name, file: "draw", kernel: "draw_rows", make, goal: None }
+}
+
+/// Returns options with every cut.
+fn all_cuts() -> DrawOptions {
+    DrawOptions {
+        top_k: Some(1_000),
+        top_p: 0.99,
+        min_p: 1e-4,
+        typical_p: 0.95,
+        epsilon_cutoff: 1e-5,
+        eta_cutoff: 1e-5,
+        ..DrawOptions::default()
+    }
+}
+
+fn draw_of(card: &Card, options: &DrawOptions) -> Result<Work> {
     let (rows, vocab) = (sized(card, 128, 4), sized(card, 151_936, 5_000));
     let scores = numbers(card, "scores", rows * vocab)?;
-    let of_rows = |number: f64| card.upload(&vec![number; rows]);
-    let (temperature, top_p, min_p) = (of_rows(1.0)?, of_rows(f64::from(PERCENT) / 100.0)?, of_rows(0.0)?);
-    let (top_k, words) = (card.upload(&vec![TOP_K; rows])?, ids(card, rows, 1 << 31)?);
-    let (list, places) = (card.poisoned::<u32>(rows * vocab)?, card.poisoned::<u32>(rows * vocab)?);
-    let weights = card.poisoned::<f32>(rows * vocab)?;
-    let (drawn, log_prob) = (card.poisoned::<u32>(rows)?, card.poisoned::<f32>(rows)?);
-    let queue = move |card: &Card| {
-        let arguments = arguments![
-            &scores,
-            vocab,
-            &temperature,
-            &top_k,
-            &top_p,
-            &min_p,
-            &words,
-            &list,
-            &places,
-            &weights,
-            &drawn,
-            &log_prob
-        ];
-        card.queue("draw_rows", check::draw::grid(rows, vocab), arguments)
-    };
+    let words: Vec<u32> = (0..rows as u64).map(|row| draw_rng(row, 0).next_u32()).collect();
+    let inputs = check::draw::Inputs::of(card, vocab, &vec![options; rows], &words)?;
+    let queue = move |card: &Card| inputs.queue(card, &scores);
     Ok(Work {
         shape: format!("{rows} x {vocab}"),
         queue: Box::new(queue),

@@ -217,6 +217,9 @@ inline uint32_t atomicMax(uint32_t* at, uint32_t value) {
     return old;
 }
 inline uint32_t atomicAdd(uint32_t* at, uint32_t value) { return __atomic_fetch_add(at, value, __ATOMIC_RELAXED); }
+inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
+    return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
+}
 inline uint32_t atomicCAS(uint32_t* at, uint32_t expected, uint32_t value) {
     __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return expected;
@@ -233,6 +236,7 @@ inline uint32_t __float_as_uint(float x) { return same_bits<uint32_t>(x); }
 inline float __uint_as_float(uint32_t x) { return same_bits<float>(x); }
 inline long long __double_as_longlong(double x) { return same_bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return same_bits<double>(x); }
+inline int __clz(uint32_t x) { return x == 0 ? 32 : __builtin_clz(x); }
 inline uint32_t __popc(uint32_t x) { return (uint32_t)__builtin_popcount(x); }
 inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #include "tensor.h"

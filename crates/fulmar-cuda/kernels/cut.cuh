@@ -1,6 +1,8 @@
-// The end of a cut by mass, with the bits of fulmar-objective's cut.rs: the span of weights that holds the end is halved until few are
-// in it, and these are put in order.
+// The end of a cut by mass, with the bits of fulmar-objective's cut.rs: for keys that weights follow, the span of weights that holds
+// the end is halved until few are in it; then the span of keys that holds it is cut into buckets until few are in it, and these are
+// put in order.
 #pragma once
+#include "libm.cuh"
 #include "select.cuh"
 
 constexpr uint32_t RUN = 64, TILE = 4096;           // weights whose lanes are summed in single precision; sums of lanes at once
@@ -9,11 +11,15 @@ constexpr double FEW = 512.0;                       // weights that are no longe
 constexpr float LARGEST = 3.40282347e38f;           // of single precision
 constexpr uint32_t NONE = ~0u;                      // no element
 
+// Whole numbers for weights, whose sum is the same in any order.
+using Units = unsigned long long;
+
 // Shared memory of a cut.
 struct CutMemory {
-    double *buckets, *lanes, *mass; // [BUCKETS], [WIDTH], of a span
-    float* tile;                    // [TILE]
-    uint32_t *words, *num_open;     // one a warp, which may be those of `buckets`; elements among which the end is
+    Units* buckets;           // [BUCKETS]
+    double *lanes, *mass;     // [WIDTH], of a span
+    float* tile;              // [TILE]
+    uint32_t *words, *found;  // one a warp and at least two, which may be those of `buckets`; what one thread found for all
 };
 
 // The last element that is kept: elements are in order of larger keys, then of earlier places.
@@ -53,35 +59,94 @@ __device__ double mass_from(const float* weights, uint32_t len, float least, con
     return *memory.mass;
 }
 
+// The least and the largest of some numbers, as bits that rise with them.
+struct Range {
+    uint32_t low, high;
+};
+
+// Returns, in each thread, the range of bits(0), ..., bits(len - 1). `words` is shared memory for two.
+template <uint32_t THREADS, class Bits>
+__device__ Range range_of(Bits bits, uint32_t len, uint32_t* words) {
+    if (threadIdx.x == 0) words[0] = ~0u, words[1] = 0;
+    __syncthreads(); // a range has its start
+    Range own{~0u, 0};
+    for (uint32_t at = threadIdx.x; at < len; at += THREADS)
+        own.low = min(own.low, bits(at)), own.high = max(own.high, bits(at));
+    atomicMin(words, own.low), atomicMax(words + 1, own.high);
+    __syncthreads(); // a range is whole
+    const Range range{words[0], words[1]};
+    __syncthreads(); // a range is read
+    return range;
+}
+
 // Elements of a list that a cut may end at: their places, in order.
-template <class Key>
+template <uint32_t THREADS, class Key>
 struct Open {
     Key key; // of a place
     const float* weights;
-    uint32_t* places;
-    uint32_t len;
+    uint32_t *places, len;
+    CutMemory memory;
+    double scale;       // units of a weight: a power of two that gives weights as many bits as their sum can have
+    Units target, mass; // units that are kept at least, and those before these elements, which the first thread has
 
-    // Keeps the elements of the bucket that holds the end, and adds the mass of the buckets before it. Returns false where that
-    // is not possible: for few elements, equal keys, or keys too close to part. One thread calls it.
-    __device__ bool split(double* mass, double target, double* mass_of) {
-        float low = LARGEST, high = -LARGEST;
-        for (uint32_t at = 0; at < len; at++) low = fminf(low, key(places[at])), high = fmaxf(high, key(places[at]));
-        if (low == high || len <= SORTED_MAX) return false;
-        const float scale = (float)(2.0 * BUCKETS / ((double)high - (double)low));
-        for (uint32_t bucket = 0; bucket < BUCKETS; bucket++) mass_of[bucket] = 0.0;
-        for (uint32_t at = 0; at < len; at++) mass_of[bucket_of(places[at], high, scale)] += (double)weights[places[at]];
-        uint32_t end = 0, inside = 0;
-        for (; end < BUCKETS - 1 && !(*mass + mass_of[end] >= target); end++) *mass += mass_of[end];
-        for (uint32_t at = 0; at < len; at++)
-            if (bucket_of(places[at], high, scale) == end) places[inside++] = places[at];
-        const bool is_less = inside < len;
-        len = inside;
-        return is_less;
+    __device__ Open(Key key, const float* weights, uint32_t* places, uint32_t len, double target, const CutMemory& memory)
+        : key(key), weights(weights), places(places), len(len), memory(memory), mass(0) {
+        auto bits = [&](uint32_t at) { return __float_as_uint(weights[places[at]]); };
+        const uint32_t largest = max(range_of<THREADS>(bits, len, memory.words).high, 0x00800000u);
+        scale = scale64(1.0, 62 - (32 - __clz(len)) - ((int)(largest >> 23) - 127));
+        this->target = (Units)ceil(fmax(target * scale, 0.0));
     }
 
-    __device__ uint32_t bucket_of(uint32_t place, float high, float scale) const {
-        const float at = (0.5f * high - 0.5f * key(place)) * scale;
+    __device__ __forceinline__ Units units(uint32_t place) const { return (Units)((double)weights[place] * scale); }
+
+    // Keeps the elements of the bucket that holds the end, and adds the units of the buckets before it. Returns false where that
+    // is not possible: for few elements, equal keys, or keys too close to part.
+    __device__ bool split() {
+        if (len <= SORTED_MAX) return false;
+        const Range range = range_of<THREADS>([&](uint32_t at) { return rising(key(places[at])); }, len, memory.words);
+        if (range.low == range.high) return false;
+        const float low = of_rising(range.low), high = of_rising(range.high);
+        const float width = (float)(2.0 * BUCKETS / ((double)high - (double)low));
+        for (uint32_t bucket = threadIdx.x; bucket < BUCKETS; bucket += THREADS) memory.buckets[bucket] = 0;
+        __syncthreads(); // buckets are empty
+        for (uint32_t at = threadIdx.x; at < len; at += THREADS)
+            atomicAdd(memory.buckets + bucket_of(places[at], high, width), units(places[at]));
+        __syncthreads(); // buckets have their units
+        if (threadIdx.x == 0) {
+            uint32_t end = 0;
+            for (; end < BUCKETS - 1 && !(mass + memory.buckets[end] >= target); end++) mass += memory.buckets[end];
+            *memory.found = end;
+        }
+        __syncthreads(); // the bucket of the end is found
+        const uint32_t end = *memory.found, before = len;
+        keep([&](uint32_t place) { return bucket_of(place, high, width) == end; });
+        return len < before;
+    }
+
+    // `width`: two over that of a bucket.
+    __device__ uint32_t bucket_of(uint32_t place, float high, float width) const {
+        const float at = (0.5f * high - 0.5f * key(place)) * width;
         return at < (float)(BUCKETS - 1) ? (uint32_t)(int32_t)at : BUCKETS - 1;
+    }
+
+    // Keeps the elements that have `is`, in order.
+    template <class Is>
+    __device__ void keep(Is is) {
+        uint32_t kept = 0;
+        for (uint32_t first = 0; first < len; first += THREADS) {
+            const uint32_t at = first + threadIdx.x, place = at < len ? places[at] : 0;
+            const uint32_t ballot = __ballot_sync(ALL, at < len && is(place)), warp = threadIdx.x / WARP;
+            if (threadIdx.x % WARP == 0) memory.words[warp] = __popc(ballot);
+            __syncthreads(); // elements are read and counted
+            uint32_t to = kept + num_below(ballot);
+            for (uint32_t other = 0; other < THREADS / WARP; other++) {
+                to += other < warp ? memory.words[other] : 0;
+                kept += memory.words[other];
+            }
+            if (ballot >> threadIdx.x % WARP & 1) places[to] = place;
+            __syncthreads(); // elements are kept
+        }
+        len = kept;
     }
 
     // Returns whether element `a` comes before `b`, numbers of `places`.
@@ -99,7 +164,40 @@ struct Open {
             if ((at == NONE || is_before(at, other)) && (best == NONE || is_before(other, best))) best = other;
         return best;
     }
+
+    // Returns, in each thread, the place of the last element that is kept, by putting elements in order.
+    __device__ uint32_t last() {
+        uint32_t* sorted = (uint32_t*)memory.tile; // [TILE]
+        const bool is_sorted = len <= SORTED_MAX;
+        if (is_sorted && threadIdx.x < len) {
+            uint32_t rank = 0;
+            for (uint32_t other = 0; other < len; other++) rank += is_before(other, threadIdx.x);
+            sorted[rank] = places[threadIdx.x];
+        }
+        __syncthreads(); // the last elements are sorted
+        if (threadIdx.x == 0) {
+            uint32_t last = NONE;
+            for (uint32_t i = 0, at = NONE; i < len && !(i > 0 && mass >= target); i++) {
+                if (!is_sorted) at = next(at);
+                last = is_sorted ? sorted[i] : places[at];
+                mass += units(last);
+            }
+            *memory.found = last;
+        }
+        __syncthreads(); // the end is found
+        return *memory.found;
+    }
 };
+
+// Returns, in each thread, the last of `len` elements that is kept until the mass before the next one reaches `target`. `places` are
+// those of the elements, in order, and will be overwritten; key(place) is an element's key.
+template <uint32_t THREADS, class Key>
+__device__ End last_within(Key key, const float* weights, uint32_t* places, uint32_t len, double target, const CutMemory& memory) {
+    Open<THREADS, Key> open(key, weights, places, len, target, memory);
+    while (open.split()) {}
+    const uint32_t last = open.last();
+    return {key(last), last};
+}
 
 // Returns, in each thread, the last element that is kept until the mass before the next one reaches `target`. Weights are at most 1,
 // never larger for a smaller key, and sum to `total`; key(place) is an element's key. `places` has room for all.
@@ -130,33 +228,5 @@ __device__ End end_of(Key key, const float* weights, uint32_t len, double total,
     // Rounding of the mass reached the end: all are kept.
     if (count == 0) return {-INFINITY, NONE};
 
-    Open<Key> open{key, weights, places, count};
-    target -= mass;
-    mass = 0.0;
-    if (threadIdx.x == 0) {
-        while (open.split(&mass, target, memory.buckets)) {}
-        *memory.num_open = open.len;
-    }
-    __syncthreads(); // the bucket of the end is found
-    open.len = *memory.num_open;
-    uint32_t* sorted = (uint32_t*)memory.tile; // [TILE]
-    const bool is_sorted = open.len <= SORTED_MAX;
-    if (is_sorted && threadIdx.x < open.len) {
-        uint32_t rank = 0;
-        for (uint32_t other = 0; other < open.len; other++) rank += open.is_before(other, threadIdx.x);
-        sorted[rank] = places[threadIdx.x];
-    }
-    __syncthreads(); // the last elements are sorted
-    if (threadIdx.x == 0) {
-        uint32_t last = NONE;
-        for (uint32_t i = 0, at = NONE; i < open.len && !(i > 0 && mass >= target); i++) {
-            if (!is_sorted) at = open.next(at);
-            last = is_sorted ? sorted[i] : places[at];
-            mass += (double)weights[last];
-        }
-        *memory.num_open = last;
-    }
-    __syncthreads(); // the end is found
-    const uint32_t end = *memory.num_open;
-    return {key(end), end};
+    return last_within<THREADS>(key, weights, places, count, target - mass, memory);
 }

@@ -6,9 +6,13 @@
 //   top_k: w of the k largest x, and of all that tie with the last of them
 //   top_p: of these the likeliest, until the probability before the next one reaches p
 //   min_p: of these w >= min_p
+//   typical_p: of these the ones whose -ln p is nearest to the entropy, until the probability before the next one reaches typical_p
+//   epsilon: of these p >= epsilon, and the likeliest
+//   eta: of these p >= min(eta, sqrt(eta) e^-entropy), and the likeliest
+//   top_h, in front of all cuts: of the 100 likeliest, until their terms of the entropy exceed the share top_h of it
 //   id: the first whose w and those of all ids before it sum to more than uniform total; the likeliest at temperature 0
 //
-// Missing: typical_p, epsilon, eta and top_h. V from 1.
+// Probabilities of a cut are those among the tokens that the cut before it kept. V from 1.
 #include "cut.cuh"
 #include "lanes.cuh"
 #include "libm.cuh"
@@ -16,7 +20,8 @@
 namespace draw {
 
 constexpr uint32_t THREADS = 1024, HALF_WARPS = THREADS / WIDTH;
-constexpr uint32_t BLOCK = 4096; // numbers of a row that are summed together
+constexpr uint32_t BLOCK = 4096;       // numbers of a row that are summed together
+constexpr uint32_t ENTROPY_MAX = 100; // most tokens that top_h considers
 
 // Items of a row in lists of all rows: those of row n are from ends_n[n - 1] to below ends_n[n].
 struct Items {
@@ -108,12 +113,13 @@ struct Shared {
         lanes = sums + blocks, mass = lanes + WIDTH, target = mass + 1, total = target + 1;
         words = (uint32_t*)(total + 1);
         largest = words + SELECT_WORDS, is_bad = largest + 1, found = is_bad + 1;
-        maxima = (float*)(found + 1);
-        tile = maxima + blocks;
+        tile = (float*)(found + 2);
+        maxima = tile + BLOCK;
     }
-    __device__ CutMemory cut() const { return {(double*)words, lanes, mass, tile, words, found}; }
+    __device__ CutMemory cut() const { return {(Units*)words, lanes, mass, tile, words, found}; }
 };
 static_assert(SELECT_WORDS * 4 >= BUCKETS * 8 && BLOCK == TILE, "a cut has its memory");
+static_assert(SELECT_WORDS % 2 == 0 && BLOCK >= 2 * ENTROPY_MAX, "a tile has room for long words");
 
 // Calls take(block, first, len) in each half-warp with its blocks of the list: both half-warps of a warp make the same calls, with
 // len = 0 past the last block.
@@ -178,8 +184,8 @@ __device__ void find_block(const Shared& shared, const List& list, const Softmax
     *shared.mass = 0.0, *shared.target = is_past ? INFINITY : rest;
 }
 
-// Finds the block of what cuts left that a uniform number is in. Weights are summed in double precision.
-__device__ void find_block_of_cut(const Shared& shared, const List& list, double uniform) {
+// Sums the weights of a list in double precision.
+__device__ void add_up(const Shared& shared, const List& list) {
     const uint32_t lane = threadIdx.x % WIDTH, blocks = list.num_blocks();
     walk_blocks(list, [&](uint32_t block, uint32_t first, uint32_t len) {
         const uint32_t whole = len / WIDTH * WIDTH;
@@ -191,17 +197,24 @@ __device__ void find_block_of_cut(const Shared& shared, const List& list, double
         if (lane == 0 && len > 0) shared.sums[block] = all;
     });
     __syncthreads(); // every block of a cut has its sum
-    if (threadIdx.x != 0) return;
-    double total = 0.0, mass = 0.0;
-    uint32_t end = 0, found = 0;
-    for (uint32_t block = 0; block < blocks; block++) {
-        total += shared.sums[block];
-        if (shared.sums[block] > 0.0) end = block;
+    if (threadIdx.x == 0) {
+        double total = 0.0;
+        for (uint32_t block = 0; block < blocks; block++) total += shared.sums[block];
+        *shared.total = total;
     }
-    const double target = uniform * total;
+    __syncthreads(); // the total of a cut is there
+}
+
+// Finds, in the first thread, the block of what cuts left that a uniform number is in, after add_up.
+__device__ void find_block_of_cut(const Shared& shared, const List& list, double uniform) {
+    const double target = uniform * *shared.total;
+    double mass = 0.0;
+    uint32_t end = 0, found = 0;
+    for (uint32_t block = 0; block < list.num_blocks(); block++)
+        if (shared.sums[block] > 0.0) end = block;
     for (; found < end && mass + shared.sums[found] <= target; found++) mass += shared.sums[found];
     *shared.found = found;
-    *shared.mass = mass, *shared.target = target, *shared.total = total;
+    *shared.mass = mass, *shared.target = target;
 }
 
 // Writes the id at which the weights of the block that was found pass the target, and its log-prob. weight_at(place) is a weight.
@@ -225,7 +238,7 @@ __device__ void find(const Shared& shared, const List& list, const Softmax& soft
     }
     *id = list.id(first + last);
     const float found = (float)(softmax.shifted(list.at(first + last)) - log64(*shared.total));
-    *log_prob = fmaxf(found, -LARGEST) + 0.0f; // 0 for -0
+    *log_prob = fminf(fmaxf(found, -LARGEST), 0.0f) + 0.0f; // 0 for -0
 }
 
 // Lists the scores whose rising bits are at least `least`, or all if there are more of them than `num_max`. `list` has all.
@@ -256,41 +269,159 @@ __device__ void keep_likeliest(const Shared& shared, const List& list, double to
     }
 }
 
-// The cuts of a row.
+// Writes the weights of a list.
+__device__ void weigh(const List& list, const Softmax& softmax) {
+    for (uint32_t place = threadIdx.x; place < list.len; place += THREADS)
+        list.weights[place] = softmax.weight(list.at(place), softmax.max);
+    __syncthreads(); // weights of the list are there
+}
+
+// Returns, in each thread, the entropy of what is kept in nats, after add_up. Overwrites the sums of blocks.
+__device__ double entropy_of(const Shared& shared, const List& list, const Softmax& softmax) {
+    const uint32_t lane = threadIdx.x % WIDTH;
+    const double total = *shared.total, log_total = log64(total);
+    walk_blocks(list, [&](uint32_t block, uint32_t first, uint32_t len) {
+        double sum = 0.0, all = 0.0;
+        for (uint32_t at = lane; at < len; at += WIDTH) {
+            const float weight = list.weights[first + at];
+            sum += weight > 0.0f ? (double)weight * (softmax.shifted(list.at(first + at)) - log_total) : 0.0;
+        }
+        for (uint32_t from = 0; from < WIDTH; from++) all += __shfl_sync(ALL, sum, from, WIDTH);
+        if (lane == 0 && len > 0) shared.sums[block] = all;
+    });
+    __syncthreads(); // every block has its part of the entropy
+    double sum = 0.0;
+    for (uint32_t block = 0; block < list.num_blocks(); block++) sum += shared.sums[block];
+    __syncthreads(); // parts of the entropy are read
+    return -sum / total;
+}
+
+// Keeps the tokens whose information is nearest to the entropy, until the mass before the next one reaches typical_p, and all that
+// tie with the last. After add_up.
+__device__ void keep_typical(const Shared& shared, const List& list, const Softmax& softmax, double typical_p, uint32_t* places) {
+    const double entropy = entropy_of(shared, list, softmax);
+    if (threadIdx.x == 0) shared.lanes[0] = entropy, shared.lanes[1] = log64(*shared.total); // registers are few
+    for (uint32_t place = threadIdx.x; place < list.len; place += THREADS) places[place] = place;
+    __syncthreads(); // places of all are there
+    auto nearness = [&](uint32_t place) {
+        return -fminf((float)fabs(shared.lanes[0] + (softmax.shifted(list.at(place)) - shared.lanes[1])), LARGEST);
+    };
+    const double target = typical_p * *shared.total;
+    const End end = last_within<THREADS>(nearness, list.weights, places, list.len, target, shared.cut());
+    for (uint32_t place = threadIdx.x; place < list.len; place += THREADS)
+        if (!(nearness(place) >= end.key)) list.weights[place] = 0.0f;
+    __syncthreads(); // what is typical has its weights
+    add_up(shared, list);
+}
+
+// Keeps the tokens that have at least this probability, and the likeliest. After add_up.
+__device__ void keep_probable(const Shared& shared, const List& list, double probability) {
+    auto bits = [&](uint32_t place) { return list.weights[place] > 0.0f ? rising(list.at(place)) : 0; };
+    const uint32_t largest = range_of<THREADS>(bits, list.len, shared.words).high;
+    const double least = probability * *shared.total;
+    for (uint32_t place = threadIdx.x; place < list.len; place += THREADS)
+        if ((double)list.weights[place] < least && rising(list.at(place)) < largest) list.weights[place] = 0.0f;
+    __syncthreads(); // what is probable has its weights
+    add_up(shared, list);
+}
+
+// The cuts of a row; top_k and top_h are 0 for none. They stay in memory: registers are few.
 struct Cuts {
     uint32_t top_k;
-    double top_p, min_p;
+    const double* numbers;
 
-    __device__ Cuts(uint32_t top_k, double top_p, double min_p, uint32_t vocab)
-        : top_k(top_k < vocab ? top_k : 0), top_p(top_p), min_p(min_p) {}
-    __device__ bool has_any() const { return top_k > 0 || top_p < 1.0 || min_p > 0.0; }
+    __device__ double top_p() const { return numbers[0]; }
+    __device__ double min_p() const { return numbers[1]; }
+    __device__ double typical_p() const { return numbers[2]; }
+    __device__ double epsilon() const { return numbers[3]; }
+    __device__ double eta() const { return numbers[4]; }
+    __device__ double top_h() const { return numbers[5]; }
+    __device__ bool has_any() const {
+        return top_k > 0 || top_p() < 1.0 || min_p() > 0.0 || typical_p() < 1.0 || epsilon() > 0.0 || eta() > 0.0 || top_h() > 0.0;
+    }
 };
 
+// Returns how many of a list, the likeliest first, top_h and top_k keep; sums and weights of the list are there. One thread calls it.
+__device__ uint32_t num_of_entropy(const Shared& shared, const List& list, const Softmax& softmax, const Cuts& cuts) {
+    const double log_total = log64(*shared.total);
+    auto term = [&](uint32_t place) {
+        const float weight = list.weights[place];
+        return weight == 0.0f ? 0.0 : -(double)weight * (softmax.shifted(list.at(place)) - log_total);
+    };
+    double entropy = 0.0, sum = 0.0;
+    for (uint32_t place = 0; place < list.len; place++) entropy += term(place);
+    const double share = cuts.top_h() * entropy * (1.0 + 1e-12); // a share of 1 is not missed by rounding
+    uint32_t kept = 0;
+    for (; kept < list.len; kept++) {
+        sum += term(kept);
+        if (!(sum <= share)) break;
+    }
+    kept = max(kept, 1u);
+    if (cuts.top_k == 0 || cuts.top_k >= kept) return kept;
+    uint32_t largest = cuts.top_k;
+    while (largest < kept && list.at(largest) == list.at(cuts.top_k - 1)) largest++;
+    return largest;
+}
+
+// Lists the likeliest tokens until their terms of the entropy exceed the share top_h of it; of these the top_k largest, and all that
+// tie with the last of them.
+__device__ List of_entropy(const Shared& shared, const List& all, const Softmax& softmax, const Cuts& cuts, uint32_t* ids,
+                           uint32_t* places) {
+    const uint32_t count = min(ENTROPY_MAX, all.len);
+    uint64_t* largest = (uint64_t*)shared.tile; // [ENTROPY_MAX]
+    list_largest<THREADS>(all.x, all.len, count, largest, shared.words);
+    List list{all.x, ids, all.weights, 0};
+    for (uint32_t i = 0; i < count; i++) list.len += (uint32_t)(largest[i] >> 32) > rising(-INFINITY);
+    if (threadIdx.x < count) ids[rank_of(largest, count, threadIdx.x)] = ~(uint32_t)largest[threadIdx.x];
+    __syncthreads(); // the likeliest are in order
+    sum_weights(shared, list, softmax);
+    weigh(list, softmax);
+    if (threadIdx.x == 0) *shared.found = num_of_entropy(shared, list, softmax, cuts);
+    __syncthreads(); // the share of the entropy is found
+    list.len = *shared.found;
+    if (threadIdx.x < list.len) {
+        uint32_t place = 0;
+        for (uint32_t other = 0; other < list.len; other++) place += ids[other] < ids[threadIdx.x];
+        places[place] = ids[threadIdx.x];
+    }
+    __syncthreads(); // ids are in order
+    if (threadIdx.x < list.len) ids[threadIdx.x] = places[threadIdx.x];
+    __syncthreads(); // the list is in order of its ids
+    return list;
+}
+
 // Returns what the cuts may leave of all scores, and the sum of its weights where top_p needs it.
-__device__ List candidates(const Shared& shared, const List& all, const Softmax& softmax, const Cuts& cuts, uint32_t* ids) {
-    if (cuts.top_k > 0) {
-        const uint32_t bar = kth_largest<THREADS>(all.x, all.len, cuts.top_k, shared.words).bits;
-        const List list = cut(shared, all, max(bar, rising(-LARGEST)), all.len, ids);
-        if (cuts.top_p < 1.0) sum_weights(shared, list, softmax);
+__device__ List candidates(const Shared& shared, const List& all, const Softmax& softmax, const Cuts& cuts, uint32_t* ids,
+                           uint32_t* places) {
+    if (cuts.top_h() > 0.0 || cuts.top_k > 0) {
+        List list = all;
+        if (cuts.top_h() > 0.0) {
+            list = of_entropy(shared, all, softmax, cuts, ids, places);
+        } else {
+            const uint32_t bar = kth_largest<THREADS>(all.x, all.len, cuts.top_k, shared.words).bits;
+            list = cut(shared, all, max(bar, rising(-LARGEST)), all.len, ids);
+        }
+        if (cuts.top_p() < 1.0) sum_weights(shared, list, softmax);
         return list;
     }
-    double least = cuts.min_p;
-    if (cuts.top_p < 1.0) {
+    double least = cuts.typical_p() < 1.0 ? 0.0 : cuts.min_p();
+    if (cuts.top_p() < 1.0) {
         sum_weights(shared, all, softmax);
-        least = (1.0 - cuts.top_p) * *shared.total / (double)all.len; // what is less likely has the mass 1 - p at most together
+        least = (1.0 - cuts.top_p()) * *shared.total / (double)all.len; // what is less likely has the mass 1 - p at most together
     }
     // A little lower, as logarithms are rounded; a weight in single precision is 0 long before 1e-300.
-    const float bar = (float)((double)softmax.max + softmax.temperature * (log64(fmax(least, 1e-300)) - 1e-3));
+    const double log_least = least > 0.0 ? log64(fmax(least, 1e-300)) : -INFINITY;
+    const float bar = (float)((double)softmax.max + softmax.temperature * (log_least - 1e-3));
     return cut(shared, all, rising(fminf(fmaxf(bar, -LARGEST), softmax.max)), all.len / 16, ids);
 }
 
 // Draws one id a row with one 32-bit word of its generator, and writes its log-prob under the distribution that it was drawn from. A
-// row with a NaN or +inf, or of -inf alone, gets id 0 and NaN. top_k_n: 0 for all. list_nv, places_nv and weights_nv are room for
-// [N, V] elements each. One block of threads a row; shared memory: 19 + ceil(V / BLOCK) doubles, ceil(V / BLOCK) + BLOCK floats, 3 +
-// SELECT_WORDS words.
+// row with a NaN or +inf, or of -inf alone, gets id 0 and NaN. top_k_n: 0 for all. cuts_n6: top_p, min_p, typical_p, epsilon, eta,
+// top_h, of which 1, 0, 1, 0, 0, 0 keep all. list_nv, places_nv and weights_nv are room for [N, V] elements each. One block of threads
+// a row; shared memory: 19 + ceil(V / BLOCK) doubles, ceil(V / BLOCK) + BLOCK floats, 4 + SELECT_WORDS words.
 KERNEL(draw_rows, THREADS,
-       (const float* scores_nv, uint32_t vocab, const double* temperature_n, const uint32_t* top_k_n, const double* top_p_n,
-        const double* min_p_n, const uint32_t* words_n, uint32_t* list_nv, uint32_t* places_nv, float* weights_nv,
+       (const float* scores_nv, uint32_t vocab, const double* temperature_n, const uint32_t* top_k_n, const double* cuts_n6,
+        const uint32_t* words_n, uint32_t* list_nv, uint32_t* places_nv, float* weights_nv,
         uint32_t* ids_n, float* log_prob_n)) {
     SHARED(memory);
     const uint32_t row = blockIdx.x;
@@ -319,25 +450,31 @@ KERNEL(draw_rows, THREADS,
         if (threadIdx.x == 0) ids_n[row] = *shared.found, log_prob_n[row] = 0.0f;
         return;
     }
-    const double uniform = ((double)words_n[row] + 0.5) / 4294967296.0;
+    auto uniform = [&] { return ((double)words_n[row] + 0.5) / 4294967296.0; };
     const Softmax softmax(temperature_n[row], of_rising(largest));
-    const Cuts cuts(top_k_n[row], top_p_n[row], min_p_n[row], vocab);
+    const Cuts cuts{top_k_n[row] < vocab ? top_k_n[row] : 0, cuts_n6 + (size_t)row * 6};
     if (!cuts.has_any()) {
         sum_weights(shared, all, softmax);
-        if (threadIdx.x == 0) find_block(shared, all, softmax, uniform);
+        if (threadIdx.x == 0) find_block(shared, all, softmax, uniform());
         auto weight_at = [&](uint32_t v) { return softmax.weight(all.x[v], softmax.max); };
         find(shared, all, softmax, weight_at, ids_n + row, log_prob_n + row);
         return;
     }
-    const List list = candidates(shared, all, softmax, cuts, list_nv + first);
+    uint32_t* places = places_nv + first;
+    const List list = candidates(shared, all, softmax, cuts, list_nv + first, places);
+    weigh(list, softmax);
+    if (cuts.top_p() < 1.0) keep_likeliest(shared, list, cuts.top_p(), places);
     for (uint32_t place = threadIdx.x; place < list.len; place += THREADS)
-        list.weights[place] = softmax.weight(list.at(place), softmax.max);
-    __syncthreads(); // weights of the list are there
-    if (cuts.top_p < 1.0) keep_likeliest(shared, list, cuts.top_p, places_nv + first);
-    for (uint32_t place = threadIdx.x; place < list.len; place += THREADS)
-        if ((double)list.weights[place] < cuts.min_p) list.weights[place] = 0.0f;
+        if ((double)list.weights[place] < cuts.min_p()) list.weights[place] = 0.0f;
     __syncthreads(); // what stays has its weights
-    find_block_of_cut(shared, list, uniform);
+    add_up(shared, list);
+    if (cuts.typical_p() < 1.0) keep_typical(shared, list, softmax, cuts.typical_p(), places);
+    if (cuts.epsilon() > 0.0) keep_probable(shared, list, cuts.epsilon());
+    if (cuts.eta() > 0.0) {
+        const double entropy = entropy_of(shared, list, softmax);
+        keep_probable(shared, list, fmin(cuts.eta(), sqrt(cuts.eta()) * exp64(-entropy)));
+    }
+    if (threadIdx.x == 0) find_block_of_cut(shared, list, uniform());
     auto weight_at = [&](uint32_t place) { return list.weights[place]; };
     find(shared, list, softmax, weight_at, ids_n + row, log_prob_n + row);
 }

@@ -152,25 +152,10 @@ KERNEL(top_k_log_probs_rows, THREADS,
     const RowSums sums = sum_row((unsigned char*)words, logits_v, vocab);
     if (threadIdx.x == 0) *log_sum = Statistics(sums).log_sum, *max = sums.max;
 
-    const Bar bar = kth_largest<THREADS>(logits_v, vocab, k, words);
-    const Part part = part_of_warp<THREADS>(vocab);
-    auto ties = [&](uint32_t v) { return rising(logits_v[v]) == bar.bits; };
-    uint32_t *num_listed = words, *counts = words + 1;
-    if (threadIdx.x == 0) *num_listed = 0;
-    uint32_t place = bar.num_above + num_before(part, ties, counts); // of the next element that ties with the k-th
-    walk(part, ties, [&](uint32_t v, uint32_t ballot) {
-        const uint32_t bits = v < part.end ? rising(logits_v[v]) : 0;
-        const bool is_tie = ballot >> threadIdx.x % WARP & 1;
-        if (bits > bar.bits || (is_tie && place + num_below(ballot) < k))
-            list[atomicAdd(num_listed, 1u)] = (uint64_t)bits << 32 | (uint32_t)~v;
-        place += __popc(ballot);
-    });
-    __syncthreads(); // the list is there, in any order
+    list_largest<THREADS>(logits_v, vocab, k, list, words);
     for (uint32_t i = threadIdx.x; i < k; i += THREADS) {
-        uint32_t rank = 0;
-        for (uint32_t other = 0; other < k; other++) rank += list[other] > list[i];
         const uint32_t id = ~(uint32_t)list[i];
-        const size_t at = (size_t)blockIdx.x * k + rank;
+        const size_t at = (size_t)blockIdx.x * k + rank_of(list, k, i);
         ids_nk[at] = id;
         log_probs_nk[at] = (float)(((double)logits_v[id] - (double)*max) - *log_sum);
     }

@@ -1,5 +1,5 @@
 // Steps of optimizers on weights w [W] by gradients g, and the sum of squares that clipping needs, with the bits of fulmar-kernel's
-// adamw.rs and sgd.rs. Newton-Schulz is missing.
+// adamw.rs and sgd.rs. Newton-Schulz is a sequence of other kernels: square_sums and sum_of_squares, scale, transpose, product_f32, mix.
 //
 //   AdamW: w -= lr decay w      m = b1 m + (1 - b1) g      v = b2 v + (1 - b2) g^2
 //          w -= step_size m / (sqrt(v) inv_sqrt_correction2 + eps)

@@ -89,3 +89,30 @@ __device__ __forceinline__ uint32_t num_before(Part part, Is is, uint32_t* count
 
 // Returns how many lanes below this one are in the ballot.
 __device__ __forceinline__ uint32_t num_below(uint32_t ballot) { return __popc(ballot & ((1u << threadIdx.x % WARP) - 1)); }
+
+// Lists the k largest of `len` numbers, k from 1 to len, in any order: their rising bits above the complement of their place, so that
+// a larger word is an earlier number. `words`: SELECT_WORDS.
+template <uint32_t THREADS>
+__device__ void list_largest(const float* x, uint32_t len, uint32_t k, uint64_t* list, uint32_t* words) {
+    const Bar bar = kth_largest<THREADS>(x, len, k, words);
+    const Part part = part_of_warp<THREADS>(len);
+    auto ties = [&](uint32_t at) { return rising(x[at]) == bar.bits; };
+    uint32_t *num_listed = words, *counts = words + 1;
+    if (threadIdx.x == 0) *num_listed = 0;
+    uint32_t place = bar.num_above + num_before(part, ties, counts); // of the next element that ties with the k-th
+    walk(part, ties, [&](uint32_t at, uint32_t ballot) {
+        const uint32_t bits = at < part.end ? rising(x[at]) : 0;
+        const bool is_tie = ballot >> threadIdx.x % WARP & 1;
+        if (bits > bar.bits || (is_tie && place + num_below(ballot) < k))
+            list[atomicAdd(num_listed, 1u)] = (uint64_t)bits << 32 | (uint32_t)~at;
+        place += __popc(ballot);
+    });
+    __syncthreads(); // the list is there, in any order
+}
+
+// Returns how many words of a list are larger than number i.
+__device__ __forceinline__ uint32_t rank_of(const uint64_t* list, uint32_t len, uint32_t i) {
+    uint32_t rank = 0;
+    for (uint32_t other = 0; other < len; other++) rank += list[other] > list[i];
+    return rank;
+}

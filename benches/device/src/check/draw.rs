@@ -66,6 +66,26 @@ const CUTS: [(Option<usize>, f64, f64); 20] = [
     (Some(5), 0.3, 0.0),
 ];
 
+/// The typical, those of at least this probability, those of at least this one for the entropy, and the share of the entropy.
+const LATER_CUTS: [(f64, f64, f64, Option<f64>); 16] = [
+    (0.9, 0.0, 0.0, None),
+    (0.5, 0.0, 0.0, None),
+    (1e-9, 0.0, 0.0, None),
+    (0.999_999, 0.0, 0.0, None),
+    (1.0, 0.01, 0.0, None),
+    (1.0, 1e-4, 0.0, None),
+    (1.0, 0.9, 0.0, None),
+    (1.0, 0.0, 0.01, None),
+    (1.0, 0.0, 0.5, None),
+    (1.0, 0.0, 1e-12, None),
+    (0.7, 1e-3, 1e-3, None),
+    (1.0, 0.0, 0.0, Some(0.5)),
+    (1.0, 0.0, 0.0, Some(1.0)),
+    (1.0, 0.0, 0.0, Some(1e-9)),
+    (0.8, 0.0, 0.0, Some(0.9)),
+    (0.8, 1e-5, 1e-5, Some(0.99)),
+];
+
 /// A row and the inputs of its draw.
 struct Request {
     logits: Vec<f32>,
@@ -85,10 +105,25 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
         let requests: Vec<Request> = (0..rows).map(|row| Request::of(vocab, row)).collect();
         drawn(card, report, &format!("{rows} x {vocab}"), &requests)?;
     }
+    biased(card, report)?;
     whole(card, report)?;
     masses(card, report)?;
     ends(card, report)?;
     unusable(card, report)
+}
+
+/// Draws by scores whose last bits depend on how biases are added.
+fn biased(card: &Card, report: &mut Report) -> Result<()> {
+    const VOCAB: usize = 12;
+    let request = |row: usize| {
+        let logits = random(&format!("biased {row}"), VOCAB, 2.0);
+        let biases = random(&format!("biases {row}"), 2 * VOCAB, 3.0);
+        let bias = |(at, bias): (usize, &f32)| ((at % VOCAB) as u32, f64::from(*bias) / 3.0);
+        let logit_bias = biases.iter().enumerate().map(bias).collect();
+        let options = DrawOptions { logit_bias, ..DrawOptions::default() };
+        Request { logits, options, seed: row as u64, ..Request::plain() }
+    };
+    drawn(card, report, &format!("100 x {VOCAB}, biased"), &(0..100).map(request).collect::<Vec<_>>())
 }
 
 /// Draws from all tokens of several blocks, which have about the same probability each.
@@ -133,7 +168,11 @@ fn masses(card: &Card, report: &mut Report) -> Result<()> {
                         .for_each(|logit| *logit = (*logit * ties / scale).round() * scale / ties);
                 }
                 let options = DrawOptions { top_p, top_k, min_p, ..DrawOptions::default() };
-                requests.push(Request { logits, options, seed: row as u64, ..Request::plain() });
+                let typical = DrawOptions { typical_p: top_p, top_k, min_p, ..DrawOptions::default() };
+                for options in [options, typical] {
+                    let logits = logits.clone();
+                    requests.push(Request { logits, options, seed: row as u64, ..Request::plain() });
+                }
             }
         }
         drawn(card, report, &format!("{vocab}, scores to {scale}, by mass"), &requests)?;
@@ -166,6 +205,10 @@ impl Request {
         let (top_k, top_p, min_p) = CUTS[below(CUTS.len())];
         let temperature = TEMPERATURES[below(TEMPERATURES.len())];
         let mut options = DrawOptions { temperature, top_k, top_p, min_p, ..DrawOptions::default() };
+        if below(2) == 0 {
+            (options.typical_p, options.epsilon_cutoff, options.eta_cutoff, options.top_h) =
+                LATER_CUTS[below(LATER_CUTS.len())];
+        }
         let (mut prompt, mut output, mut allowed) = (Vec::new(), Vec::new(), None);
         let last = vocab as u32 - 1;
         if below(3) == 0 {
@@ -352,38 +395,70 @@ impl Plan {
     }
 }
 
+/// The inputs and the room of `draw_rows` besides scores.
+pub struct Inputs {
+    rows: usize,
+    vocab: usize,
+    temperature: Buffer<f64>,
+    top_k: Buffer<u32>,
+    cuts: Buffer<f64>,
+    words: Buffer<u32>,
+    list: Buffer<u32>,
+    places: Buffer<u32>,
+    weights: Buffer<f32>,
+    ids: Buffer<u32>,
+    sampled: Buffer<f32>,
+}
+
+impl Inputs {
+    /// Uploads the options and the random words of rows.
+    ///
+    /// # Errors
+    /// Errors of the GPU's driver.
+    pub fn of(card: &Card, vocab: usize, options: &[&DrawOptions], words: &[u32]) -> Result<Self> {
+        let rows = options.len();
+        let temperature: Vec<f64> = options.iter().map(|options| options.temperature).collect();
+        let top_k = |options: &&DrawOptions| options.top_k.map_or(0, |top_k| top_k.min(vocab) as u32);
+        let cuts = |options: &&DrawOptions| {
+            let DrawOptions { top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff, top_h, .. } = **options;
+            [top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff, top_h.unwrap_or(0.0)]
+        };
+        Ok(Self {
+            rows,
+            vocab,
+            temperature: card.upload(&temperature)?,
+            top_k: card.upload(&options.iter().map(top_k).collect::<Vec<_>>())?,
+            cuts: card.upload(&options.iter().flat_map(cuts).collect::<Vec<_>>())?,
+            words: card.upload(words)?,
+            list: card.poisoned(rows * vocab)?,
+            places: card.poisoned(rows * vocab)?,
+            weights: card.poisoned(rows * vocab)?,
+            ids: card.poisoned(rows)?,
+            sampled: card.poisoned(rows)?,
+        })
+    }
+
+    /// Queues `draw_rows` of scores.
+    ///
+    /// # Errors
+    /// Errors of the GPU's driver.
+    pub fn queue(&self, card: &Card, scores: &Buffer<f32>) -> Result<()> {
+        let Self { rows, vocab, temperature, top_k, cuts, words, list, places, weights, ids, sampled } = self;
+        let arguments =
+            arguments![scores, *vocab, temperature, top_k, cuts, words, list, places, weights, ids, sampled];
+        card.queue("draw_rows", grid(*rows, *vocab), arguments)
+    }
+}
+
 fn on_card(card: &Card, requests: &[Request], words: &[u32]) -> Result<Drawn> {
     let (rows, vocab) = (requests.len(), requests[0].logits.len());
     let logits: Vec<f32> = requests.iter().flat_map(|request| request.logits.iter().copied()).collect();
     let logits = card.upload(&logits)?;
     let scores = scores_on_card(card, &logits, vocab, &Plan::of(requests))?;
-    let column = |of: fn(&DrawOptions) -> f64| -> Vec<f64> {
-        requests.iter().map(|request| of(&request.options)).collect()
-    };
-    let top_k = |request: &Request| request.options.top_k.map_or(0, |top_k| top_k.min(vocab) as u32);
-    let top_k = card.upload(&requests.iter().map(top_k).collect::<Vec<_>>())?;
-    let temperature = card.upload(&column(|options| options.temperature))?;
-    let top_p = card.upload(&column(|options| options.top_p))?;
-    let min_p = card.upload(&column(|options| options.min_p))?;
-    let words = card.upload(words)?;
-    let (list, places) = (card.poisoned::<u32>(rows * vocab)?, card.poisoned::<u32>(rows * vocab)?);
-    let weights = card.poisoned::<f32>(rows * vocab)?;
-    let (ids, sampled) = (card.poisoned::<u32>(rows)?, card.poisoned::<f32>(rows)?);
-    let arguments = arguments![
-        &scores,
-        vocab,
-        &temperature,
-        &top_k,
-        &top_p,
-        &min_p,
-        &words,
-        &list,
-        &places,
-        &weights,
-        &ids,
-        &sampled
-    ];
-    card.launch("draw_rows", grid(rows, vocab), arguments)?;
+    let options: Vec<&DrawOptions> = requests.iter().map(|request| &request.options).collect();
+    let inputs = Inputs::of(card, vocab, &options, words)?;
+    inputs.queue(card, &scores)?;
+    let Inputs { ids, sampled, .. } = inputs;
     let [log_prob, entropy, max] = [card.poisoned::<f32>(rows)?, card.poisoned(rows)?, card.poisoned(rows)?];
     let log_sum = card.poisoned::<f64>(rows)?;
     let arguments = arguments![&logits, &ids, vocab, &log_prob, &entropy, &max, &log_sum];
@@ -423,9 +498,9 @@ fn scores_on_card(card: &Card, logits: &Buffer<f32>, vocab: usize, plan: &Plan) 
 }
 
 /// Returns the shape of a launch of `draw_rows`.
-pub fn grid(rows: usize, vocab: usize) -> Shape {
+fn grid(rows: usize, vocab: usize) -> Shape {
     const SELECT_WORDS: usize = 8 * 256 + 2;
     let blocks = vocab.div_ceil(BLOCK);
-    let shared_bytes = (8 * (19 + blocks) + 4 * (blocks + BLOCK) + 4 * (3 + SELECT_WORDS)) as u32;
+    let shared_bytes = (8 * (19 + blocks) + 4 * (blocks + BLOCK) + 4 * (4 + SELECT_WORDS)) as u32;
     Shape { blocks: (rows as u32, 1), threads: THREADS, shared_bytes }
 }

@@ -1,9 +1,12 @@
-//! Steps of AdamW and SGD, of f32 weights and of bfloat16 ones with f32 masters, and the sum of squares for clipping.
+//! Steps of AdamW and SGD, of f32 weights and of bfloat16 ones with f32 masters, the sum of squares for clipping, and the Newton-Schulz
+//! iteration of Muon.
 
 use fulmar_core::Result;
 use fulmar_kernel::{AdamwStep, SgdStep};
 use half::bf16;
 
+use super::product_f32::grid;
+use super::rows::tiles;
 use super::{LENGTHS, elements};
 use crate::arguments;
 use crate::card::{Argument, Buffer, Card, Shape};
@@ -56,7 +59,12 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
         numbers[8_999] = odd;
         sum_of_squares(card, report, &odd.to_string(), &numbers)?;
     }
-    Ok(())
+    for shape in [(1, 1), (1, 6), (6, 1), (5, 9), (9, 5), (7, 7), (31, 65), (65, 33), (64, 64), (66, 130)] {
+        newton_schulz(card, report, shape, 1.0)?;
+    }
+    // A norm below eps, and no norm.
+    newton_schulz(card, report, (5, 9), 1e-9)?;
+    newton_schulz(card, report, (5, 9), 0.0)
 }
 
 /// Returns numbers of which those from `7 * place` on are [`ODD`].
@@ -216,14 +224,74 @@ fn sgd(card: &Card, report: &mut Report, mut weights: Weights, options: SgdStep)
 }
 
 fn sum_of_squares(card: &Card, report: &mut Report, kind: &str, numbers: &[f32]) -> Result<()> {
-    let blocks = numbers.len().div_ceil(BLOCK);
-    let (from, sums, sum) =
-        (card.upload(numbers)?, card.poisoned::<f32>(blocks + 1)?, card.poisoned::<f64>(1)?);
-    card.launch("square_sums", elements(), arguments![&from, numbers.len(), &sums])?;
+    let (sums, sum) = squares_on_card(card, &card.upload(numbers)?, numbers.len())?;
+    let shape = format!("{}, {kind}", numbers.len());
+    let past = &sums.read()?[numbers.len().div_ceil(BLOCK)..];
+    report.same("square_sums, past the last", &shape, past, &[f32::NAN]);
+    report.same("sum_of_squares", &shape, &[sum], &[fulmar_kernel::sum_of_squares(numbers)]);
+    Ok(())
+}
+
+/// Returns the sums of blocks, with one more element, and the sum of all.
+fn squares_on_card(card: &Card, from: &Buffer<f32>, len: usize) -> Result<(Buffer<f32>, f64)> {
+    let blocks = len.div_ceil(BLOCK);
+    let (sums, sum) = (card.poisoned::<f32>(blocks + 1)?, card.poisoned::<f64>(1)?);
+    card.launch("square_sums", elements(), arguments![from, len, &sums])?;
     let one = Shape { blocks: (1, 1), threads: THREADS, shared_bytes: 4 * THREADS };
     card.launch("sum_of_squares", one, arguments![&sums, blocks, &sum])?;
-    let shape = format!("{}, {kind}", numbers.len());
-    report.same("square_sums, past the last", &shape, &sums.read()?[blocks..], &[f32::NAN]);
-    report.same("sum_of_squares", &shape, &sum.read()?, &[fulmar_kernel::sum_of_squares(numbers)]);
+    Ok((sums, sum.read()?[0]))
+}
+
+fn newton_schulz(card: &Card, report: &mut Report, (rows, cols): (usize, usize), largest: f32) -> Result<()> {
+    const COEFFICIENTS: (f32, f32, f32) = (3.444_5, -4.775, 2.031_5);
+    const STEPS: usize = 5;
+    const EPS: f32 = 1e-7;
+    let gradient = random("newton", rows * cols, largest);
+    let found = newton_schulz_on_card(card, &gradient, (rows, cols), COEFFICIENTS, STEPS, EPS)?;
+    let wanted = fulmar_kernel::newton_schulz(&gradient, (rows, cols), COEFFICIENTS, STEPS, EPS);
+    report.same("newton_schulz", &format!("{rows} x {cols}, up to {largest}"), &found, &wanted);
     Ok(())
+}
+
+fn newton_schulz_on_card(
+    card: &Card,
+    gradient: &[f32],
+    (rows, cols): (usize, usize),
+    (a, b, c): (f32, f32, f32),
+    steps: usize,
+    eps: f32,
+) -> Result<Vec<f32>> {
+    let (short, long, len) = (rows.min(cols), rows.max(cols), rows * cols);
+    let transpose = |from: &Buffer<f32>, to: &Buffer<f32>, (rows, cols)| {
+        card.launch("transpose", tiles(rows, cols), arguments![from, to, rows, cols])
+    };
+    let product = |x: &Buffer<f32>, w: &Buffer<f32>, y: &Buffer<f32>, [rows, outs, inner]: [usize; 3]| {
+        card.launch("product_f32", grid(rows, outs), arguments![x, w, y, rows, outs, inner, 0_u32])
+    };
+    let mut x = card.upload(gradient)?;
+    let (_, sum) = squares_on_card(card, &x, len)?;
+    card.launch("scale", elements(), arguments![&x, 1.0 / (sum.sqrt() as f32).max(eps), len])?;
+    let mut other = card.poisoned::<f32>(len)?;
+    let is_tall = rows > cols;
+    if is_tall {
+        transpose(&x, &other, (rows, cols))?;
+        std::mem::swap(&mut x, &mut other);
+    }
+    let (gram, square) = (card.poisoned::<f32>(short * short)?, card.poisoned::<f32>(short * short)?);
+    let x_transposed = card.poisoned::<f32>(len)?;
+    for _ in 0..steps {
+        product(&x, &x, &gram, [short, short, long])?;
+        // The matrix is its own transpose to the bit.
+        product(&gram, &gram, &square, [short, short, short])?;
+        card.launch("mix", elements(), arguments![&gram, &square, b, c, short * short])?;
+        transpose(&x, &x_transposed, (short, long))?;
+        product(&square, &x_transposed, &other, [short, long, short])?;
+        card.launch("mix", elements(), arguments![&x, &other, a, 1.0_f32, len])?;
+        std::mem::swap(&mut x, &mut other);
+    }
+    if is_tall {
+        transpose(&x, &other, (short, long))?;
+        std::mem::swap(&mut x, &mut other);
+    }
+    x.read()
 }

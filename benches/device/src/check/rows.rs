@@ -1,10 +1,10 @@
-//! Rows moved by their numbers or added, scaling, filling, and the first number that is not finite.
+//! Rows moved by their numbers or added, transposing, scaling, mixing, filling, and the first number that is not finite.
 
 use fulmar_core::{Result, Rng};
 
 use super::{LENGTHS, a_block_each, elements};
 use crate::arguments;
-use crate::card::Card;
+use crate::card::{Card, Shape};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -46,8 +46,15 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             added(card, report, shape, odd)?;
         }
     }
+    // One below and above a tile in each direction, and what a block of threads copies at once.
+    for shape in
+        [(1, 1), (1, 32), (31, 33), (32, 32), (33, 31), (7, 65), (65, 8), (64, 64), (100, 3), (3, 100)]
+    {
+        transposed(card, report, shape)?;
+    }
     for len in LENGTHS {
         scaled(card, report, len)?;
+        mixed(card, report, len)?;
         filled(card, report, len)?;
         for place in [0, len / 2, len - 1, len] {
             for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -142,6 +149,31 @@ fn scaled(card: &Card, report: &mut Report, len: usize) -> Result<()> {
     numbers.iter_mut().for_each(|number| *number *= 0.3);
     report.same("scale", &len.to_string(), &at.read()?, &numbers);
     Ok(())
+}
+
+fn mixed(card: &Card, report: &mut Report, len: usize) -> Result<()> {
+    let (x, mut y) = (random("mix x", len, 3.0), random("mix y", len, 3.0));
+    let (x_at, y_at) = (card.upload(&x)?, card.upload(&y)?);
+    card.launch("mix", elements(), arguments![&x_at, &y_at, 0.3_f32, -1.7_f32, len])?;
+    y.iter_mut().zip(&x).for_each(|(y, x)| *y = 0.3 * x + -1.7 * *y);
+    report.same("mix", &len.to_string(), &y_at.read()?, &y);
+    Ok(())
+}
+
+fn transposed(card: &Card, report: &mut Report, (rows, cols): (usize, usize)) -> Result<()> {
+    let from = random("transpose", rows * cols, 1.0);
+    let (from_at, to) = (card.upload(&from)?, card.poisoned::<f32>(rows * cols)?);
+    card.launch("transpose", tiles(rows, cols), arguments![&from_at, &to, rows, cols])?;
+    let wanted: Vec<f32> = (0..rows * cols).map(|at| from[at % rows * cols + at / rows]).collect();
+    report.same("transpose", &format!("{rows} x {cols}"), &to.read()?, &wanted);
+    Ok(())
+}
+
+/// Returns the shape of a launch of `transpose`.
+pub const fn tiles(rows: usize, cols: usize) -> Shape {
+    const SIDE: usize = 32;
+    let blocks = (cols.div_ceil(SIDE) as u32, rows.div_ceil(SIDE) as u32);
+    Shape { blocks, threads: THREADS, shared_bytes: (4 * SIDE * (SIDE + 1)) as u32 }
 }
 
 /// The first number that is not finite is `odd` at `place`; others of all kinds follow.

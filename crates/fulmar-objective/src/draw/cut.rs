@@ -92,10 +92,13 @@ fn within(weight: &[f32], low: f32, high: f32) -> Vec<u32> {
 
 /// Returns key and position of the last element that is kept until the mass before the next one reaches
 /// `target`. Elements are ordered by larger key, then by earlier position. O(n) for keys in random order.
+/// Weights are summed as whole numbers, whose sum is the same in any order.
 pub(super) fn last_within(key: &[f32], weight: &[f32], target: f64) -> (f32, usize) {
-    let mut mass = 0.0;
-    let mut open = Open { key: Cow::Borrowed(key), weight: Cow::Borrowed(weight), place: None };
-    while let Some((bucket, end)) = split(&open.key, &open.weight, &mut mass, target) {
+    let units = Units::of(weight);
+    let (mut mass, target) = (0, (target * units.scale).ceil() as u64);
+    let unit: Vec<u64> = weight.iter().map(|weight| units.count(*weight)).collect();
+    let mut open = Open { key: Cow::Borrowed(key), unit: Cow::Owned(unit), place: None };
+    while let Some((bucket, end)) = split(&open.key, &open.unit, &mut mass, target) {
         let inside = open.of_bucket(&bucket, end);
         if inside.key.len() == open.key.len() {
             break;
@@ -105,9 +108,29 @@ pub(super) fn last_within(key: &[f32], weight: &[f32], target: f64) -> (f32, usi
     open.last_within(mass, target)
 }
 
-/// Returns the bucket of each key, and the bucket with the last element; adds the mass of the buckets before
+/// Whole numbers for weights.
+struct Units {
+    /// A power of two.
+    scale: f64,
+}
+
+impl Units {
+    /// Gives the weights as many bits as their sum can have.
+    fn of(weight: &[f32]) -> Self {
+        let largest = weight.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
+        let exponent = (largest.to_bits() >> 23) as i32 - 127;
+        let bits_of_len = (usize::BITS - weight.len().leading_zeros()) as i32;
+        Self { scale: 2.0_f64.powi(62 - bits_of_len - exponent) }
+    }
+
+    fn count(&self, weight: f32) -> u64 {
+        (f64::from(weight) * self.scale) as u64
+    }
+}
+
+/// Returns the bucket of each key, and the bucket with the last element; adds the units of the buckets before
 /// it to `mass`. `None` for few keys, or if all are equal.
-fn split(key: &[f32], weight: &[f32], mass: &mut f64, target: f64) -> Option<(Vec<u16>, u16)> {
+fn split(key: &[f32], unit: &[u64], mass: &mut u64, target: u64) -> Option<(Vec<u16>, u16)> {
     let (low, high) = range(key);
     if low == high || key.len() <= SORTED_MAX {
         return None;
@@ -115,13 +138,13 @@ fn split(key: &[f32], weight: &[f32], mass: &mut f64, target: f64) -> Option<(Ve
     let scale = 2.0 * BUCKETS as f64 / (f64::from(high) - f64::from(low));
     let mut bucket = vec![0; key.len()];
     buckets(key, high, scale as f32, &mut bucket);
-    let mut mass_of = [0.0; BUCKETS];
-    for (bucket, weight) in bucket.iter().zip(weight) {
-        mass_of[usize::from(*bucket) % BUCKETS] += f64::from(*weight);
+    let mut mass_of = [0; BUCKETS];
+    for (bucket, unit) in bucket.iter().zip(unit) {
+        mass_of[usize::from(*bucket) % BUCKETS] += unit;
     }
     let end = (0..BUCKETS - 1).find(|&bucket| {
         let is_end = *mass + mass_of[bucket] >= target;
-        *mass += if is_end { 0.0 } else { mass_of[bucket] };
+        *mass += if is_end { 0 } else { mass_of[bucket] };
         is_end
     });
     // The last bucket is not empty: it holds the lowest key.
@@ -131,30 +154,30 @@ fn split(key: &[f32], weight: &[f32], mass: &mut f64, target: f64) -> Option<(Ve
 /// The elements that may still be the last one.
 struct Open<'a> {
     key: Cow<'a, [f32]>,
-    weight: Cow<'a, [f32]>,
+    unit: Cow<'a, [u64]>,
     /// Their original positions; `None` if they have not moved.
     place: Option<Vec<u32>>,
 }
 
 impl Open<'_> {
     fn of_bucket(&self, bucket: &[u16], kept: u16) -> Open<'static> {
-        let (mut key, mut weight, mut place) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut key, mut unit, mut place) = (Vec::new(), Vec::new(), Vec::new());
         for (at, _) in bucket.iter().enumerate().filter(|(_, bucket)| **bucket == kept) {
             key.push(self.key[at]);
-            weight.push(self.weight[at]);
+            unit.push(self.unit[at]);
             place.push(self.place.as_ref().map_or(at as u32, |place| place[at]));
         }
-        Open { key: Cow::Owned(key), weight: Cow::Owned(weight), place: Some(place) }
+        Open { key: Cow::Owned(key), unit: Cow::Owned(unit), place: Some(place) }
     }
 
     /// Finds the last element by sorting; `mass` is the mass before these elements.
-    fn last_within(&self, mut mass: f64, target: f64) -> (f32, usize) {
+    fn last_within(&self, mut mass: u64, target: u64) -> (f32, usize) {
         let mut order: Vec<usize> = (0..self.key.len()).collect();
         order.sort_by(|&a, &b| self.key[b].partial_cmp(&self.key[a]).unwrap_or(Ordering::Equal));
         let mut last = 0;
         for at in order {
             last = at;
-            mass += f64::from(self.weight[at]);
+            mass += self.unit[at];
             if mass >= target {
                 break;
             }

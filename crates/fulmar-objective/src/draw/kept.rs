@@ -228,11 +228,19 @@ impl<'a> List<'a> {
         self.add_up();
     }
 
-    /// Returns the entropy of the kept tokens in nats, once weights are summed.
+    /// Returns the entropy of the kept tokens in nats, once weights are summed. Each block is summed in lanes.
     fn entropy(&self) -> f64 {
         let log_prob = self.log_probs();
-        let terms = self.score.iter().zip(&self.weight).filter(|(_, weight)| **weight > 0.0);
-        -terms.map(|(score, weight)| f64::from(*weight) * log_prob(*score)).sum::<f64>() / self.total
+        let of_block = |(score, weight): (&[f32], &[f32])| {
+            let mut sums = [0.0; WIDTH];
+            for (at, (score, weight)) in score.iter().zip(weight).enumerate() {
+                let is_kept = *weight > 0.0;
+                sums[at % WIDTH] += if is_kept { f64::from(*weight) * log_prob(*score) } else { 0.0 };
+            }
+            sums.iter().sum::<f64>()
+        };
+        let blocks = self.score.chunks(BLOCK).zip(self.weight.chunks(BLOCK));
+        -blocks.map(of_block).sum::<f64>() / self.total
     }
 
     /// Returns the log-probability of a token with this score, once weights are summed.
