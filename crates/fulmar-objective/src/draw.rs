@@ -17,7 +17,8 @@
 //! Each cut uses the probabilities among the tokens that the cut before it kept. The order is that of
 //! `transformers`; the penalties are those of vLLM. A token with a logit of `-inf` is never drawn. Ties go to
 //! the lower id. The draw inverts the cumulative distribution in id order with one 32-bit word of the
-//! generator, so draw number `n` of a stream can be replayed without the draws before it.
+//! generator, or takes the largest of `z + noise`, see [`DrawMethod`]. Either way draw number `n` of a stream
+//! can be replayed without the draws before it.
 //!
 //! Costs O(V) whatever the options: no cut sorts the vocabulary. A. Holtzman and others, "The Curious Case of Neural Text
 //! Degeneration", <https://arxiv.org/abs/1904.09751> (top-p); N. N. Minh and others, <https://arxiv.org/abs/2407.01082> (min-p);
@@ -26,6 +27,7 @@
 //! E. Baghaei Potraghloo and others, <https://arxiv.org/abs/2509.02510> (top-h).
 
 mod cut;
+mod gumbel;
 mod kept;
 mod scores;
 
@@ -37,10 +39,25 @@ use serde::Deserialize;
 use crate::batch::finite;
 use crate::clip::out_of_range;
 use crate::real::are_finite;
+use gumbel::Noise;
 use kept::Kept;
 use scores::scores;
 
 pub use scores::token_mask;
+
+/// The way from a distribution and random words to a token. Both draw from the same distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DrawMethod {
+    /// Inverts the cumulative distribution with one word.
+    #[default]
+    Inverse,
+    /// Takes the largest of `z + noise`, where each id has Gumbel noise of its own, a hash of (seed, number of
+    /// the draw, id). Two models that are nearly equal then nearly always draw the same token, so an engine
+    /// accepts most of its speculative tokens. C. J. Maddison and others, "A* Sampling",
+    /// <https://arxiv.org/abs/1411.0030>.
+    GumbelMax,
+}
 
 /// Options of a draw; [`draw`] checks every value.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -81,6 +98,8 @@ pub struct DrawOptions {
     pub bad_words_ids: Vec<Vec<u32>>,
     /// Ids that are not drawn, such as stop ids before an output has its minimum length.
     pub banned_ids: Vec<u32>,
+    /// The way from the distribution to a token. Defaults to the inverse of its cumulative sum.
+    pub draw_method: DrawMethod,
     /// The device of a draw. Defaults to the CPU. An engine draws on the device of its model.
     pub device: Device,
 }
@@ -104,6 +123,7 @@ impl Default for DrawOptions {
             no_repeat_ngram_size: 0,
             bad_words_ids: Vec::new(),
             banned_ids: Vec::new(),
+            draw_method: DrawMethod::Inverse,
             device: Device::Cpu,
         }
     }
@@ -277,14 +297,18 @@ fn draw_on_cpu(
     options.check()?;
     check_logits(logits)?;
     let scores = scores(logits, options, context)?;
-    let uniform = (f64::from(rng.next_u32()) + 0.5) / 4_294_967_296.0;
+    let noise = Noise::of(rng);
+    let uniform = uniform(rng.next_u32());
     if options.temperature == 0.0 {
         let id = likeliest(&scores);
         let log_prob = Compute::Cpu.log_prob_row(logits, id).log_prob;
         return Ok(Draw { id: id as u32, log_prob, sampled_log_prob: 0.0 });
     }
     let kept = Kept::of(&scores, options);
-    let (id, sampled_log_prob) = kept.find(&scores, uniform);
+    let (id, sampled_log_prob) = match options.draw_method {
+        DrawMethod::Inverse => kept.find(&scores, uniform),
+        DrawMethod::GumbelMax => kept.find_largest(&scores, options.temperature, &noise),
+    };
     // At a temperature near 0 a logarithm may be below every single.
     let sampled_log_prob = sampled_log_prob.max(f32::MIN);
     let unchanged = std::ptr::eq(logits, &*scores) && options.temperature == 1.0;
@@ -330,6 +354,11 @@ fn probabilities_on_cpu(
         return Ok((0..logits.len()).map(|id| f64::from(u8::from(id == greedy))).collect());
     }
     Ok(Kept::of(&scores, options).probabilities(&scores))
+}
+
+/// Returns the uniform number in (0, 1) of a word.
+fn uniform(word: u32) -> f64 {
+    (f64::from(word) + 0.5) / 4_294_967_296.0
 }
 
 fn check_logits(logits: &[f32]) -> Result<()> {

@@ -9,6 +9,7 @@ use fulmar_compute::cpu::{SoftmaxRow, at_least, lanes, top_k};
 
 use super::DrawOptions;
 use super::cut::{end_of, last_within};
+use super::gumbel::Noise;
 
 /// Numbers that are processed at once.
 const WIDTH: usize = 16;
@@ -99,6 +100,17 @@ impl<'a> Kept<'a> {
                 (id, softmax.log_prob(scores[id]))
             }
             Self::Some(list) => list.find(uniform),
+        }
+    }
+
+    /// Returns the token with the largest score over the temperature plus noise, and its log-probability.
+    pub(super) fn find_largest(&self, scores: &[f32], temperature: f64, noise: &Noise) -> (usize, f32) {
+        match self {
+            Self::All(softmax) => {
+                let id = noise.largest(scores, softmax.max(), temperature);
+                (id, softmax.log_prob(scores[id]))
+            }
+            Self::Some(list) => list.find_largest(noise),
         }
     }
 
@@ -278,8 +290,23 @@ impl<'a> List<'a> {
                 }
             }
         }
-        let shifted = (f64::from(self.score[last]) - f64::from(self.max)) / self.temperature;
-        (self.id(last), (shifted - libm::log(self.total)).min(0.0) as f32)
+        (self.id(last), self.log_prob_at(last))
+    }
+
+    fn find_largest(&self, noise: &Noise) -> (usize, f32) {
+        let kept = self.score.iter().zip(&self.weight);
+        let score: Vec<f32> =
+            kept.map(|(score, weight)| if *weight > 0.0 { *score } else { f32::NEG_INFINITY }).collect();
+        let place = match &self.ids {
+            None => noise.largest(&score, self.max, self.temperature),
+            Some(ids) => noise.largest_of(ids, &score, self.max, self.temperature),
+        };
+        (self.id(place), self.log_prob_at(place))
+    }
+
+    fn log_prob_at(&self, place: usize) -> f32 {
+        let shifted = (f64::from(self.score[place]) - f64::from(self.max)) / self.temperature;
+        (shifted - libm::log(self.total)).min(0.0) as f32
     }
 }
 

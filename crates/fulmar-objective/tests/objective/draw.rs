@@ -6,7 +6,7 @@ use fulmar_compute::Compute;
 use fulmar_core::limits::VOCAB_SIZE_MAX;
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_objective::{
-    Draw, DrawContext, DrawOptions, draw, draw_in, draw_probabilities, draw_rng, token_mask,
+    Draw, DrawContext, DrawMethod, DrawOptions, draw, draw_in, draw_probabilities, draw_rng, token_mask,
 };
 use serde_json::Value;
 
@@ -396,23 +396,67 @@ fn draws_follow_the_distribution() {
         DrawOptions { typical_p: 0.7, ..DrawOptions::default() },
         DrawOptions { logit_bias: vec![(3, 2.0)], banned_ids: vec![5, 6], ..DrawOptions::default() },
     ] {
-        let probabilities = distribution(&logits, &options);
-        let (num_draws, mut counts) = (60_000, vec![0.0; logits.len()]);
-        for index in 0..num_draws {
-            counts[draw(&logits, &options, &mut draw_rng(11, index)).unwrap().id as usize] += 1.0;
+        for draw_method in [DrawMethod::Inverse, DrawMethod::GumbelMax] {
+            check_draws(&logits, &DrawOptions { draw_method, ..options.clone() });
         }
-        let (mut chi_square, mut degrees) = (0.0, -1.0);
-        for (count, probability) in counts.iter().zip(&probabilities) {
-            if *probability == 0.0 {
-                assert_eq!(*count, 0.0, "a cut token is never drawn");
-                continue;
-            }
-            let expected = probability * num_draws as f64;
-            chi_square += (count - expected).powi(2) / expected;
-            degrees += 1.0;
-        }
-        assert!(chi_square < chi_square_limit(degrees), "{options:?}: {chi_square} with {degrees} degrees");
     }
+}
+
+/// Compares the counts of many draws with the distribution.
+fn check_draws(logits: &[f32], options: &DrawOptions) {
+    let probabilities = distribution(logits, options);
+    let (num_draws, mut counts) = (60_000, vec![0.0; logits.len()]);
+    for index in 0..num_draws {
+        counts[draw(logits, options, &mut draw_rng(11, index)).unwrap().id as usize] += 1.0;
+    }
+    let (mut chi_square, mut degrees) = (0.0, -1.0);
+    for (count, probability) in counts.iter().zip(&probabilities) {
+        if *probability == 0.0 {
+            assert_eq!(*count, 0.0, "a cut token is never drawn");
+            continue;
+        }
+        let expected = probability * num_draws as f64;
+        chi_square += (count - expected).powi(2) / expected;
+        degrees += 1.0;
+    }
+    assert!(chi_square < chi_square_limit(degrees), "{options:?}: {chi_square} with {degrees} degrees");
+}
+
+#[test]
+fn draws_by_gumbel_noise_follow_a_distribution_of_many_ids() {
+    let mut rng = Rng::new(12).stream("test");
+    let gumbel = DrawOptions { draw_method: DrawMethod::GumbelMax, ..DrawOptions::default() };
+    let logits: Vec<f32> = (0..301).map(|_| 0.5 * rng.normal() as f32).collect();
+    check_draws(&logits, &gumbel);
+    check_draws(&logits, &DrawOptions { top_p: 0.95, ..gumbel.clone() });
+    // Two draws of one request, and one draw of two requests, are independent.
+    let logits = [0.0; 4];
+    let id = |seed, index| draw(&logits, &gumbel, &mut draw_rng(seed, index)).unwrap().id as usize;
+    for pair in [|index| (index, 2 * index, index, 2 * index + 1), |index| (index, 0, index + 1_000_000, 0)] {
+        let mut counts = [0.0; 16];
+        for index in 0..40_000 {
+            let (seed, draw_index, other, other_index) = pair(index);
+            counts[4 * id(seed, draw_index) + id(other, other_index)] += 1.0;
+        }
+        let chi_square: f64 = counts.iter().map(|count: &f64| (count - 2500.0).powi(2) / 2500.0).sum();
+        assert!(chi_square < chi_square_limit(15.0), "{chi_square}");
+    }
+}
+
+#[test]
+fn nearly_equal_distributions_nearly_always_draw_the_same_by_gumbel_noise() {
+    let mut rng = Rng::new(13).stream("test");
+    let mut equal = [0; 2];
+    for index in 0..2000 {
+        let logits: Vec<f32> = (0..500).map(|_| 2.0 * rng.normal() as f32).collect();
+        let near: Vec<f32> = logits.iter().map(|logit| logit + 0.03 * rng.normal() as f32).collect();
+        for (count, draw_method) in equal.iter_mut().zip([DrawMethod::GumbelMax, DrawMethod::Inverse]) {
+            let options = DrawOptions { draw_method, ..DrawOptions::default() };
+            let id = |logits: &[f32]| draw(logits, &options, &mut draw_rng(3, index)).unwrap().id;
+            *count += usize::from(id(&logits) == id(&near));
+        }
+    }
+    assert!(equal[0] > 1930 && equal[1] < equal[0], "{equal:?} of 2000");
 }
 
 #[test]
@@ -490,14 +534,21 @@ fn both_log_probs_are_those_of_their_distributions() {
     let mut rng = Rng::new(9).stream("test");
     for index in 0..500 {
         let logits: Vec<f32> = (0..50).map(|_| 2.0 * rng.normal() as f32).collect();
-        let options =
-            DrawOptions { temperature: 0.8, top_k: Some(20), top_p: 0.95, ..DrawOptions::default() };
+        let draw_method = if index % 2 == 0 { DrawMethod::Inverse } else { DrawMethod::GumbelMax };
+        let options = DrawOptions {
+            temperature: 0.8,
+            top_k: Some(20),
+            top_p: 0.95,
+            draw_method,
+            ..DrawOptions::default()
+        };
         let Draw { id, log_prob, sampled_log_prob } =
             draw(&logits, &options, &mut draw_rng(1, index)).unwrap();
         let sampled = distribution(&logits, &options)[id as usize].ln();
         assert!((f64::from(sampled_log_prob) - sampled).abs() < 1e-6, "{sampled_log_prob} against {sampled}");
         assert_eq!(log_prob, Compute::Cpu.log_prob_row(&logits, id as usize).log_prob);
-        let plain = draw(&logits, &DrawOptions::default(), &mut draw_rng(1, index)).unwrap();
+        let plain = DrawOptions { draw_method, ..DrawOptions::default() };
+        let plain = draw(&logits, &plain, &mut draw_rng(1, index)).unwrap();
         assert_eq!(plain.log_prob, plain.sampled_log_prob, "the two distributions are one");
     }
 }
@@ -507,10 +558,11 @@ fn every_draw_takes_one_word_and_can_be_replayed_alone() {
     let logits = [0.3, -0.2, 1.0, 0.0];
     let mut stream = draw_rng(5, 0);
     for index in 0..40 {
-        let options = match index % 4 {
+        let options = match index % 5 {
             0 => DrawOptions { temperature: 0.0, ..DrawOptions::default() },
             1 => DrawOptions { top_k: Some(2), ..DrawOptions::default() },
             2 => DrawOptions { top_p: 0.6, ..DrawOptions::default() },
+            3 => DrawOptions { draw_method: DrawMethod::GumbelMax, ..DrawOptions::default() },
             _ => DrawOptions::default(),
         };
         assert_eq!(stream.state().word_index, index);
@@ -544,7 +596,11 @@ fn extreme_options_go_to_their_limits() {
         (DrawOptions { top_k: Some(usize::MAX), top_p: 1e-300, ..DrawOptions::default() }, peaked),
     ] {
         assert_eq!(distribution(&logits, &options), expected, "{options:?}");
-        assert!(draw(&logits, &options, &mut Rng::new(3)).unwrap().sampled_log_prob.is_finite());
+        for draw_method in [DrawMethod::Inverse, DrawMethod::GumbelMax] {
+            let options = DrawOptions { draw_method, ..options.clone() };
+            let drawn = draw(&logits, &options, &mut Rng::new(3)).unwrap();
+            assert!(drawn.sampled_log_prob.is_finite() && expected[drawn.id as usize] > 0.0, "{drawn:?}");
+        }
     }
 }
 
