@@ -334,6 +334,10 @@ pub struct EngineOutputs {
     pub finished: Float64Array,
     /// `[F]`: 0 aborted, 1 stopped, 2 at its length, 3 for logits that are not finite.
     pub finish: Uint8Array,
+    /// Number of speculative tokens since the engine was made.
+    pub num_draft_tokens: f64,
+    /// Number of them that were drawn.
+    pub num_accepted_tokens: f64,
 }
 
 impl From<model::FlatOutputs> for EngineOutputs {
@@ -349,6 +353,8 @@ impl From<model::FlatOutputs> for EngineOutputs {
             top_log_prob: flat.top_log_prob.into(),
             finished: flat.finished.into(),
             finish: flat.finish.into(),
+            num_draft_tokens: flat.num_draft_tokens,
+            num_accepted_tokens: flat.num_accepted_tokens,
         }
     }
 }

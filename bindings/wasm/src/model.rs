@@ -261,12 +261,19 @@ pub struct EngineOutputs {
     pub finished: Vec<f64>,
     /// `[F]`: 0 aborted, 1 stopped, 2 at its length, 3 for logits that are not finite.
     pub finish: Vec<u8>,
+    /// Number of speculative tokens since the engine was made.
+    #[wasm_bindgen(js_name = numDraftTokens)]
+    pub num_draft_tokens: f64,
+    /// Number of them that were drawn.
+    #[wasm_bindgen(js_name = numAcceptedTokens)]
+    pub num_accepted_tokens: f64,
 }
 
 impl From<model::FlatOutputs> for EngineOutputs {
     fn from(flat: model::FlatOutputs) -> Self {
         let model::FlatOutputs { requests, ids, log_prob, sampled_log_prob, versions, .. } = flat;
         let model::FlatOutputs { top_offsets, top_ids, top_log_prob, finished, finish, .. } = flat;
+        let model::FlatOutputs { num_draft_tokens, num_accepted_tokens, .. } = flat;
         Self {
             requests,
             ids,
@@ -278,6 +285,8 @@ impl From<model::FlatOutputs> for EngineOutputs {
             top_log_prob,
             finished,
             finish,
+            num_draft_tokens,
+            num_accepted_tokens,
         }
     }
 }

@@ -14,7 +14,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
-use crate::engine_options::EngineOptions;
+use crate::engine_options::{EngineOptions, EngineWeights};
 use crate::outputs::Outputs;
 use crate::parameters::Layout;
 use crate::request::{Request, SamplingParams};
@@ -135,9 +135,10 @@ impl Engine {
         self.parts.iter_mut().any(|part| part.abort(request))
     }
 
-    /// Runs up to `count` steps, each one token for every running sequence, and returns the number of
+    /// Runs up to `count` steps, each one token for every running sequence, or several with
+    /// [`EngineOptions::speculative_tokens`], and returns the number of
     /// unfinished requests. Packs the decoder's weights if they changed, which takes their memory once more, or
-    /// rounds them to the 8 bits of [`EngineWeights::Q8`](crate::EngineWeights::Q8).
+    /// rounds them to the 8 bits of [`EngineWeights::Q8`]. With speculative tokens it does both.
     ///
     /// # Errors
     /// `ShapeMismatch` if the shape of `decoder` differs from the engine's; `Incompatible` if it has no
@@ -150,8 +151,10 @@ impl Engine {
         }
         decoder.head().check()?;
         let packed = decoder.packed(self.options.weights)?;
+        let speculates = self.options.speculative_tokens > 0;
+        let draft = speculates.then(|| decoder.packed(EngineWeights::Q8)).transpose()?;
         let parts = &mut self.parts;
-        together(|| for_each_part(parts, |part| part.steps(packed, count)))
+        together(|| for_each_part(parts, |part| part.steps(packed, draft, count)))
             .into_iter()
             .collect::<Result<()>>()?;
         Ok(self.num_unfinished())
@@ -169,10 +172,7 @@ impl Engine {
     pub fn take_outputs(&mut self) -> Outputs {
         let mut outputs = Outputs::default();
         for part in &mut self.parts {
-            let (tokens, finished) = part.take_outputs();
-            outputs.tokens.extend(tokens);
-            outputs.finished.extend(finished);
-            outputs.num_preemptions += part.num_preemptions();
+            part.take_outputs(&mut outputs);
         }
         outputs
     }

@@ -31,6 +31,9 @@ pub enum EngineWeights {
     Q8,
 }
 
+/// Most speculative tokens of a sequence in a step.
+pub const SPECULATIVE_TOKENS_MAX: usize = 8;
+
 /// The sizes of an engine.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -50,6 +53,12 @@ pub struct EngineOptions {
     pub on_weight_change: WeightChange,
     /// The weights to compute with.
     pub weights: EngineWeights,
+    /// Maximum number of tokens that the weights in 8 bits draft for a sequence in a step, at most
+    /// [`SPECULATIVE_TOKENS_MAX`]. One pass of the exact weights then verifies them. Tokens and log-probs are those
+    /// without drafts, bit for bit. The engine drafts fewer as more sequences run, up to 16 rows a pass, or as fewer
+    /// drafts are accepted; [`DrawMethod::GumbelMax`](fulmar_objective::DrawMethod::GumbelMax) has most accepted. 0,
+    /// the default, drafts none.
+    pub speculative_tokens: usize,
 }
 
 impl Default for EngineOptions {
@@ -62,6 +71,7 @@ impl Default for EngineOptions {
             max_num_waiting: ENGINE_REQUESTS_MAX,
             on_weight_change: WeightChange::Recompute,
             weights: EngineWeights::Same,
+            speculative_tokens: 0,
         }
     }
 }
@@ -93,11 +103,17 @@ impl EngineOptions {
             ("maxNumWaiting", self.max_num_waiting, ENGINE_REQUESTS_MAX),
             ("maxNumBatchedTokens", self.max_num_batched_tokens, BATCH_TOKENS_MAX),
             ("pageSize times numPages", tokens, BATCH_TOKENS_MAX),
+            ("speculativeTokens", self.speculative_tokens, SPECULATIVE_TOKENS_MAX),
         ] {
             if value > max {
                 let detail = format!("{name} must be at most {max}: got {value}");
                 return Err(Error::new(ErrorKind::LimitExceeded, detail));
             }
+        }
+        if self.speculative_tokens > 0 && self.weights != EngineWeights::Same {
+            let tokens = self.speculative_tokens;
+            let detail = format!("speculativeTokens must be 0 with weights of 8 bits: got {tokens}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
         Ok(())
     }

@@ -78,6 +78,10 @@ pub struct Outputs {
     pub finished: Vec<(u64, FinishReason)>,
     /// Number of preemptions for want of pages since the engine was made.
     pub num_preemptions: u64,
+    /// Number of speculative tokens since the engine was made.
+    pub num_draft_tokens: u64,
+    /// Number of them that were drawn.
+    pub num_accepted_tokens: u64,
 }
 
 /// [`Outputs`] in flat arrays.
@@ -104,11 +108,20 @@ pub struct FlatOutputs {
     /// `[F]`: 1 for [`FinishReason::Stop`], 2 for [`FinishReason::Length`], 0 for [`FinishReason::Abort`], 3 for
     /// [`FinishReason::NonFinite`], 4 for [`FinishReason::NoToken`].
     pub finish: Vec<u8>,
+    /// [`Outputs::num_draft_tokens`].
+    pub num_draft_tokens: f64,
+    /// [`Outputs::num_accepted_tokens`].
+    pub num_accepted_tokens: f64,
 }
 
 impl From<Outputs> for FlatOutputs {
     fn from(outputs: Outputs) -> Self {
-        let mut flat = Self { top_offsets: vec![0], ..Self::default() };
+        let mut flat = Self {
+            top_offsets: vec![0],
+            num_draft_tokens: outputs.num_draft_tokens as f64,
+            num_accepted_tokens: outputs.num_accepted_tokens as f64,
+            ..Self::default()
+        };
         for token in outputs.tokens {
             flat.requests.push(token.request as f64);
             flat.ids.push(token.id);

@@ -157,6 +157,30 @@ impl PageTable {
         shared
     }
 
+    /// Gives the rows of all but the first `num_tokens` tokens back, which no other sequence may see.
+    pub(crate) fn truncate(&mut self, num_tokens: usize, pool: &mut PagePool) {
+        let held: usize = self.pages.iter().map(|(_, filled)| *filled as usize).sum();
+        for _ in num_tokens..held {
+            self.pop(pool);
+        }
+    }
+
+    fn pop(&mut self, pool: &mut PagePool) {
+        if let Some((page, filled)) = self.pages.last_mut() {
+            *filled -= 1;
+            if *filled == 0 {
+                pool.give_back(*page);
+                self.pages.pop();
+            }
+        }
+        if let Some((first, end)) = self.ranges.last_mut() {
+            *end -= 1;
+            if first == end {
+                self.ranges.pop();
+            }
+        }
+    }
+
     /// Frees every page that no other sequence holds.
     pub(crate) fn release(&mut self, pool: &mut PagePool) {
         for (page, _) in self.pages.drain(..) {
@@ -203,6 +227,25 @@ mod tests {
         assert_eq!((second.ranges.as_slice(), pool.num_free()), ([(0, 5), (8, 9)].as_slice(), 5));
         second.release(&mut pool);
         assert_eq!(pool.num_free(), 8);
+        assert!(pool.holders.iter().all(|holders| *holders == 0));
+    }
+
+    #[test]
+    fn rows_that_are_given_back_free_their_pages_and_are_taken_again() {
+        let (mut pool, mut first) = (pool(4), PageTable::default());
+        assert_eq!(push(&mut first, 7, &mut pool), [0, 1, 2, 3, 4, 5, 6]);
+        let mut second = first.share(3, &mut pool);
+        first.truncate(3, &mut pool);
+        assert_eq!((first.ranges.as_slice(), pool.num_free()), ([(0, 3)].as_slice(), 3));
+        assert_eq!(push(&mut first, 2, &mut pool), [4, 5], "the shared page is not written to");
+        assert_eq!(push(&mut second, 5, &mut pool), [8, 9, 10, 11, 12]);
+        first.truncate(9, &mut pool);
+        assert_eq!(first.ranges, [(0, 3), (4, 6)]);
+        second.truncate(4, &mut pool);
+        assert_eq!((second.ranges.as_slice(), pool.num_free()), ([(0, 3), (8, 9)].as_slice(), 1));
+        second.truncate(0, &mut pool);
+        first.release(&mut pool);
+        assert_eq!(pool.num_free(), 4);
         assert!(pool.holders.iter().all(|holders| *holders == 0));
     }
 

@@ -8,14 +8,17 @@
 //!         all rows go through the layers together; a sequence whose last token was among them draws the next
 //! ```
 //! A sequence is its tokens and the number of them in the cache. So the first pass of a prompt, a part of a
-//! long prompt, one token of decoding and the recovery of a preempted sequence are the same work.
+//! long prompt, one token of decoding, drafts that are verified and the recovery of a preempted sequence are the
+//! same work.
+
+mod speculation;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use fulmar_compute::{Memory, RopeTable, Spans};
+use fulmar_compute::{Compute, Memory, RopeTable, Spans};
 use fulmar_core::{ErrorKind, Result, Rng};
-use fulmar_objective::{DrawContext, draw_on, draw_rng};
+use fulmar_objective::{Draw, DrawContext, draw_on, draw_rng};
 
 use crate::config::DecoderConfig;
 use crate::decoder::PackedDecoder;
@@ -25,6 +28,7 @@ use crate::layer::{LayerActivations, Workspace};
 use crate::outputs::{FinishReason, Outputs, SampledToken};
 use crate::paged::{PagePool, PageTable};
 use crate::request::{Request, SamplingParams};
+use speculation::Speculation;
 
 /// Prompts of finished requests that are kept before a cleanup.
 const PROMPTS_SPARE: usize = 64;
@@ -45,6 +49,7 @@ pub(crate) struct Scheduler {
     /// The residual stream of a step.
     x: Memory<f32>,
     version: u64,
+    speculation: Speculation,
     outputs: Outputs,
 }
 
@@ -54,7 +59,9 @@ struct Sequence {
     request: u64,
     params: Arc<SamplingParams>,
     prompt: Arc<[u32]>,
+    /// The drawn tokens, followed by the drafts of the present step.
     drawn: Vec<u32>,
+    num_drafted: usize,
     rng: Rng,
     table: PageTable,
     /// Number of its tokens that are in the cache.
@@ -75,7 +82,40 @@ impl Sequence {
         }
     }
 
+    /// Adds a row for the token at `position`; returns `false` if there is no page for it.
+    fn push_row(&mut self, position: usize, pool: &mut PagePool, rows: &mut Rows) -> bool {
+        let Some(row) = self.table.push(pool) else { return false };
+        rows.ids.push(self.token(position));
+        rows.positions.push(position as u32);
+        rows.cache_rows.push(row as usize);
+        self.table.push_span(&mut rows.spans);
+        true
+    }
+
+    /// Gives the rows of all but the first `num_tokens` tokens back.
+    fn trim(&mut self, num_tokens: usize, pool: &mut PagePool) {
+        self.computed = self.computed.min(num_tokens);
+        self.table.truncate(num_tokens, pool);
+    }
+
+    /// Draws the token after the drawn ones.
+    fn draw(&mut self, compute: Compute, logits: &[f32]) -> Result<Draw> {
+        let output_ids = &self.drawn[..self.drawn.len() - self.num_drafted];
+        let context = DrawContext { prompt_ids: &self.prompt, output_ids, allowed: None };
+        draw_on(compute, logits, &self.params.draw, &context, &mut self.rng)
+    }
+
+    /// Returns why the sequence ends with its last drawn token, or `None` if it does not.
+    fn finish_reason(&self) -> Option<FinishReason> {
+        let last = self.num_drawn().checked_sub(1).map(|last| self.drawn[last]);
+        if last.is_some_and(|id| self.params.stop_ids.contains(&id)) {
+            return Some(FinishReason::Stop);
+        }
+        (self.num_drawn() == self.params.max_tokens).then_some(FinishReason::Length)
+    }
+
     fn forget(&mut self, pool: &mut PagePool) {
+        self.drop_drafts(self.num_drafted);
         self.table.release(pool);
         (self.computed, self.cache_version) = (0, None);
     }
@@ -113,6 +153,7 @@ impl Scheduler {
             head: HeadActivations::default(),
             x: Memory::default(),
             version: 0,
+            speculation: Speculation::new(options.speculative_tokens),
             outputs: Outputs::default(),
         }
     }
@@ -130,6 +171,7 @@ impl Scheduler {
             params,
             prompt,
             drawn: Vec::new(),
+            num_drafted: 0,
             rng: draw_rng(asked.seed, 0),
             table: PageTable::default(),
             computed: 0,
@@ -167,26 +209,32 @@ impl Scheduler {
         self.pool.num_free()
     }
 
-    pub(crate) fn num_preemptions(&self) -> u64 {
-        self.outputs.num_preemptions
+    /// Adds the tokens drawn and the requests finished since the last call, and the counts since the engine was
+    /// made.
+    pub(crate) fn take_outputs(&mut self, outputs: &mut Outputs) {
+        outputs.tokens.append(&mut self.outputs.tokens);
+        outputs.finished.append(&mut self.outputs.finished);
+        outputs.num_preemptions += self.outputs.num_preemptions;
+        outputs.num_draft_tokens += self.speculation.num_drafted;
+        outputs.num_accepted_tokens += self.speculation.num_accepted;
     }
 
-    /// Returns the tokens drawn and the requests finished since the last call.
-    pub(crate) fn take_outputs(&mut self) -> (Vec<SampledToken>, Vec<(u64, FinishReason)>) {
-        (std::mem::take(&mut self.outputs.tokens), std::mem::take(&mut self.outputs.finished))
-    }
-
-    /// Runs up to `count` steps.
+    /// Runs up to `count` steps, with drafts by `draft`.
     ///
     /// # Errors
     /// The errors of draws, except for non-finite logits and options that allow no token. After an error
     /// every sequence waits, with its drawn tokens.
-    pub(crate) fn steps(&mut self, packed: PackedDecoder<'_>, count: usize) -> Result<()> {
+    pub(crate) fn steps(
+        &mut self,
+        packed: PackedDecoder<'_>,
+        draft: Option<PackedDecoder<'_>>,
+        count: usize,
+    ) -> Result<()> {
         for _ in 0..count {
             if self.num_unfinished() == 0 {
                 break;
             }
-            if let Err(error) = self.step(packed) {
+            if let Err(error) = self.step(packed, draft) {
                 while self.preempt_youngest() {}
                 return Err(error);
             }
@@ -194,10 +242,13 @@ impl Scheduler {
         Ok(())
     }
 
-    fn step(&mut self, packed: PackedDecoder<'_>) -> Result<()> {
+    fn step(&mut self, packed: PackedDecoder<'_>, draft: Option<PackedDecoder<'_>>) -> Result<()> {
         let decoder = packed.decoder;
         self.see_weights(decoder.version());
         self.pool.move_to(decoder.compute());
+        if let Some(draft) = draft {
+            self.draft(draft)?;
+        }
         let rows = self.schedule();
         self.run_layers(packed, &rows);
         decoder.compute().check()?;
@@ -256,13 +307,15 @@ impl Scheduler {
         let (sequence, pool) = (&mut self.running[index], &mut self.pool);
         let pending = sequence.computed..sequence.len();
         let mut count = 0;
-        for position in pending.take(room) {
-            let Some(row) = sequence.table.push(pool) else { break };
-            rows.ids.push(sequence.token(position));
-            rows.positions.push(position as u32);
-            rows.cache_rows.push(row as usize);
-            sequence.table.push_span(&mut rows.spans);
+        for position in pending.clone().take(room) {
+            if !sequence.push_row(position, pool, rows) {
+                break;
+            }
             count += 1;
+        }
+        if count > 0 || room == 0 {
+            // A sequence that waits for a page keeps its drafts, as a younger one gives its pages back.
+            sequence.drop_drafts(pending.len() - count);
         }
         if count > 0 {
             rows.counts.push((index, count));
@@ -313,8 +366,8 @@ impl Scheduler {
         true
     }
 
-    /// Returns the sequences whose last token is now computed; a prompt's first one is followed by those that
-    /// wait for its pages.
+    /// Returns the sequences whose last token is now computed, with the rows of their drafts; a prompt's first one
+    /// is followed by those that wait for its pages.
     fn drawers(&mut self, rows: &Rows) -> Vec<Drawer> {
         let (mut drawers, mut end) = (Vec::new(), 0);
         for &(index, count) in &rows.counts {
@@ -323,7 +376,8 @@ impl Scheduler {
             if sequence.computed < sequence.len() {
                 continue;
             }
-            drawers.push(Drawer { row: end - 1, sequence: index });
+            let first = end - 1 - sequence.num_drafted;
+            drawers.extend((first..end).map(|row| Drawer { row, sequence: index }));
             if !sequence.drawn.is_empty() || sequence.cache_version != Some(self.version) {
                 continue;
             }
@@ -340,7 +394,8 @@ impl Scheduler {
         drawers
     }
 
-    /// Draws a token for each drawer and returns the sequences that finished, in order.
+    /// Draws a token for each drawer, but none for a row that follows a rejected draft; returns the sequences that
+    /// finished, in order.
     fn draw(&mut self, packed: PackedDecoder<'_>, drawers: &[Drawer]) -> Result<Vec<(usize, FinishReason)>> {
         let decoder = packed.decoder;
         let hidden = decoder.config().hidden_size;
@@ -349,38 +404,42 @@ impl Scheduler {
         for group in &groups {
             last_rows.extend_from_slice(&self.x[group[0].row * hidden..][..hidden]);
         }
-        let (running, version, compute) = (&mut self.running, self.version, decoder.compute());
-        let (mut drawn, mut ended) = (Vec::with_capacity(drawers.len()), Vec::new());
-        packed.head().for_logits(&last_rows, &mut self.head, |group, logits| {
+        let Self { running, speculation, outputs, version, head, .. } = self;
+        let compute = decoder.compute();
+        let (mut ended, mut done) = (Vec::new(), None);
+        packed.head().for_logits(&last_rows, head, |group, logits| {
             for drawer in groups[group] {
-                let Sequence { request, params, prompt, drawn: before, rng, .. } =
-                    &mut running[drawer.sequence];
-                let context = DrawContext { prompt_ids: prompt, output_ids: before, allowed: None };
-                let drawn_token = match draw_on(compute, logits, &params.draw, &context, rng) {
-                    Err(error) if error.kind() == ErrorKind::NonFinite => {
-                        ended.push((drawer.sequence, FinishReason::NonFinite));
-                        continue;
-                    }
-                    Err(error) if error.kind() == ErrorKind::Empty => {
-                        ended.push((drawer.sequence, FinishReason::NoToken));
-                        continue;
-                    }
-                    result => result?,
+                if done == Some(drawer.sequence) {
+                    continue;
+                }
+                let sequence = &mut running[drawer.sequence];
+                let draw = match sequence.draw(compute, logits) {
+                    Err(error) if error.kind() == ErrorKind::NonFinite => Err(FinishReason::NonFinite),
+                    Err(error) if error.kind() == ErrorKind::Empty => Err(FinishReason::NoToken),
+                    result => Ok(result?),
                 };
-                let top = compute.top_k_log_probs(logits, params.top_log_probs);
-                drawn.push((drawer.sequence, SampledToken::new(*request, drawn_token, version, top)));
+                let reason = draw.map(|draw| {
+                    let top = compute.top_k_log_probs(logits, sequence.params.top_log_probs);
+                    outputs.tokens.push(SampledToken::new(sequence.request, draw, *version, top));
+                    let has_draft = sequence.num_drafted > 0;
+                    let is_draft = sequence.push(draw.id);
+                    if has_draft {
+                        speculation.record(is_draft);
+                    }
+                    (sequence.finish_reason(), is_draft)
+                });
+                let (reason, is_draft) = reason.unwrap_or_else(|reason| (Some(reason), false));
+                ended.extend(reason.map(|reason| (drawer.sequence, reason)));
+                if reason.is_some() || !is_draft {
+                    done = Some(drawer.sequence);
+                }
             }
             Ok(())
         })?;
-        for (index, token) in drawn {
-            let Sequence { params, drawn, .. } = &mut self.running[index];
-            drawn.push(token.id);
-            if params.stop_ids.contains(&token.id) {
-                ended.push((index, FinishReason::Stop));
-            } else if drawn.len() == params.max_tokens {
-                ended.push((index, FinishReason::Length));
-            }
-            self.outputs.tokens.push(token);
+        for drawer in drawers {
+            let sequence = &mut running[drawer.sequence];
+            sequence.drop_drafts(sequence.num_drafted);
+            sequence.trim(sequence.len() - 1, &mut self.pool);
         }
         ended.sort_unstable_by_key(|(index, _)| *index);
         Ok(ended)
@@ -442,9 +501,11 @@ mod tests {
                 let request = Request { prompt_ids, seed: 0 };
                 scheduler.add(id as u64, &request, Arc::clone(&params));
             }
-            scheduler.steps(decoder.packed(EngineWeights::Same).unwrap(), 3).unwrap();
+            scheduler.steps(decoder.packed(EngineWeights::Same).unwrap(), None, 3).unwrap();
             assert_eq!((scheduler.num_unfinished(), scheduler.num_free_pages()), (0, 100));
-            scheduler.take_outputs()
+            let mut outputs = Outputs::default();
+            scheduler.take_outputs(&mut outputs);
+            (outputs.tokens, outputs.finished)
         };
         let (tokens, finished) = draws(&broken, &[[1, 2], [1, 5], [3, 4]]);
         assert!(finished.contains(&(1, FinishReason::NonFinite)) && finished.len() == 3, "{finished:?}");

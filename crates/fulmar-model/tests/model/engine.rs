@@ -13,21 +13,21 @@ use fulmar_model::{
 };
 use fulmar_objective::DrawOptions;
 
-fn decoder() -> Decoder {
+pub(crate) fn decoder() -> Decoder {
     let config = r#"{"model_type": "qwen2", "vocab_size": 61, "hidden_size": 48, "intermediate_size": 40,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2,
         "max_position_embeddings": 64}"#;
     Decoder::new(DecoderConfig::from_json(config).unwrap(), 5).unwrap()
 }
 
-struct Asked {
-    prompt: Vec<u32>,
-    seed: u64,
-    params: SamplingParams,
+pub(crate) struct Asked {
+    pub(crate) prompt: Vec<u32>,
+    pub(crate) seed: u64,
+    pub(crate) params: SamplingParams,
 }
 
 impl Asked {
-    fn request(&self) -> Request<'_> {
+    pub(crate) fn request(&self) -> Request<'_> {
         Request { prompt_ids: &self.prompt, seed: self.seed }
     }
 }
@@ -51,7 +51,7 @@ fn asked(count: usize, rng: &mut Rng) -> Vec<Asked> {
         .collect()
 }
 
-fn alone(decoder: &Decoder, asked: &Asked) -> Generated {
+pub(crate) fn alone(decoder: &Decoder, asked: &Asked) -> Generated {
     generate(decoder, &[asked.request()], &asked.params).unwrap().remove(0)
 }
 
@@ -67,7 +67,7 @@ fn alone_in_8_bits(decoder: &Decoder, asked: &Asked) -> Generated {
 }
 
 /// Runs an engine until it is done and appends its outputs to those of each request.
-fn collect(engine: &mut Engine, found: &mut HashMap<u64, Generated>) {
+pub(crate) fn collect(engine: &mut Engine, found: &mut HashMap<u64, Generated>) {
     let outputs = engine.take_outputs();
     for token in outputs.tokens {
         let of_request = found.entry(token.request).or_default();
@@ -179,7 +179,7 @@ fn an_aborted_request_frees_its_pages_and_changes_no_other() {
 }
 
 /// Changes the weights by a step of training.
-fn train(decoder: &mut Decoder) {
+pub(crate) fn train(decoder: &mut Decoder) {
     let batch =
         TokenBatch { ids: &[1, 2, 3, 4], offsets: &[0, 4], mask: &[0, 1, 1, 1], ..Default::default() };
     let mut optimizer = Optimizer::new(decoder, AdamWOptions::default()).unwrap();
@@ -189,7 +189,7 @@ fn train(decoder: &mut Decoder) {
 }
 
 /// Returns log-probs of one sequence's drawn tokens under the trainer's forward pass.
-fn scored(decoder: &Decoder, prompt: &[u32], drawn: &[u32]) -> Vec<f32> {
+pub(crate) fn scored(decoder: &Decoder, prompt: &[u32], drawn: &[u32]) -> Vec<f32> {
     let ids = [prompt, drawn].concat();
     let mask: Vec<u8> = (0..ids.len()).map(|at| u8::from(at >= prompt.len())).collect();
     let offsets = [0, ids.len() as u32];

@@ -8,6 +8,7 @@ mod heads;
 mod loading;
 mod parity;
 mod planner;
+mod speculation;
 mod training;
 
 /// Returns whether long tests run their short form. `scripts/targets.mjs` asks for it, as they would take
