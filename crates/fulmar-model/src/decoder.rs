@@ -4,6 +4,7 @@ mod activations;
 mod adapter;
 mod backward;
 mod copies;
+mod kept;
 mod packed;
 mod squares;
 
@@ -25,6 +26,7 @@ use crate::parameters::{self, Layout, Parameter, ScalarRanges};
 use crate::weights::{Weights, WeightsMut};
 
 pub(crate) use activations::{Activations, CheckpointPolicy, Spare};
+pub(crate) use kept::KeptActivations;
 pub(crate) use packed::PackedDecoder;
 
 /// Log-probs and entropies of a [`TokenBatch`], flat like its ids; 0 where the mask is 0.
@@ -69,6 +71,8 @@ pub struct Decoder {
     gradients: Memory<f32>,
     activations: Activations,
     spare: Spare,
+    /// Activations that an engine kept for the next forward pass.
+    pub(crate) kept: KeptActivations,
     recomputes: bool,
     version: u64,
 }
@@ -112,6 +116,7 @@ impl Decoder {
             gradients: Memory::default(),
             activations: Activations::default(),
             spare: Spare::default(),
+            kept: KeptActivations::default(),
             recomputes: false,
             version: 0,
         })
@@ -197,6 +202,7 @@ impl Decoder {
             lora.forget_merged();
         }
         self.quantized.forget();
+        self.kept.forget();
         self.gradients = Memory::default();
         self.activations.ready = None;
     }
@@ -225,6 +231,7 @@ impl Decoder {
     pub(crate) fn trainable_and_gradients(&mut self) -> (WeightsMut<'_>, &[f32]) {
         self.version += 1;
         self.quantized.forget();
+        self.kept.forget();
         let trained = match &mut self.lora {
             Some(lora) => WeightsMut::F32(lora.weights_mut()),
             None => self.weights.view_mut(),
@@ -319,7 +326,9 @@ impl Decoder {
         })
     }
 
-    /// Runs [`Decoder::score`] and stores the activations for [`Decoder::backward`].
+    /// Runs [`Decoder::score`] and stores the activations for [`Decoder::backward`]. If an engine kept those of
+    /// all rows, see [`EngineOptions::activation_bytes_max`](crate::EngineOptions::activation_bytes_max), copies
+    /// them and computes the head alone: the same bits.
     ///
     /// # Errors
     /// The errors of [`Decoder::score`]; the stored activations are then gone.
@@ -415,7 +424,9 @@ impl Decoder {
         activations.packed = Packed::new(batch, Read::Before);
         activations.num_tokens = batch.ids.len();
         together(|| {
-            self.run_layers(activations, policy)?;
+            if !self.copy_kept(activations, policy) {
+                self.run_layers(activations, policy)?;
+            }
             self.head().forward(&activations.x, &activations.packed.targets, &mut activations.head, visit)
         })?;
         let (mut log_prob, mut entropy) = (vec![0.0; batch.ids.len()], vec![0.0; batch.ids.len()]);

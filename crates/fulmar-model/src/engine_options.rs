@@ -59,6 +59,11 @@ pub struct EngineOptions {
     /// drafts are accepted; [`DrawMethod::GumbelMax`](fulmar_objective::DrawMethod::GumbelMax) has most accepted. 0,
     /// the default, drafts none.
     pub speculative_tokens: usize,
+    /// Maximum number of bytes of activations that the decoder keeps of the rows that the engine computes with its
+    /// own weights. [`Decoder::forward`](crate::Decoder::forward) of these sequences under the same version then
+    /// computes the head alone, with the same bits; a change of the weights drops them. Rows beyond the limit are
+    /// not kept, and a forward pass with such a row computes all. 0, the default, keeps none.
+    pub activation_bytes_max: usize,
 }
 
 impl Default for EngineOptions {
@@ -72,6 +77,7 @@ impl Default for EngineOptions {
             on_weight_change: WeightChange::Recompute,
             weights: EngineWeights::Same,
             speculative_tokens: 0,
+            activation_bytes_max: 0,
         }
     }
 }

@@ -87,11 +87,27 @@ impl LayerActivations {
 
     /// Returns the number of allocated floats.
     pub(crate) fn num_floats(&self) -> usize {
+        self.buffers().into_iter().map(Memory::capacity).sum()
+    }
+
+    /// Returns all buffers, each `[N, width]`; the width is 0 where the family has no such activations.
+    pub(crate) fn buffers(&self) -> [&Memory<f32>; 15] {
         let Self { x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, .. } = self;
         let Self { attention, log_sum, x_mid, inv_rms2, gate, up, .. } = self;
-        let first = [x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k];
-        let behind = [attention, log_sum, x_mid, inv_rms2, gate, up];
-        first.into_iter().chain(behind).map(Memory::capacity).sum()
+        [
+            x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, attention, log_sum, x_mid, inv_rms2,
+            gate, up,
+        ]
+    }
+
+    /// Returns [`LayerActivations::buffers`] to write to.
+    pub(crate) fn buffers_mut(&mut self) -> [&mut Memory<f32>; 15] {
+        let Self { x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, .. } = self;
+        let Self { attention, log_sum, x_mid, inv_rms2, gate, up, .. } = self;
+        [
+            x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, attention, log_sum, x_mid, inv_rms2,
+            gate, up,
+        ]
     }
 }
 

@@ -127,11 +127,16 @@ pub(crate) struct Target {
     pub token: u32,
 }
 
+/// The row before a sequence's first one.
+pub(crate) const NO_ROW: u32 = u32::MAX;
+
 /// The rows of one forward pass.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Packed {
     pub ids: Vec<u32>,
     pub positions: Vec<u32>,
+    /// The row of the token before, or [`NO_ROW`].
+    pub before: Vec<u32>,
     pub spans: Spans,
     /// Ranges of rows that attend only to one another: a shared prompt with its completions.
     pub blocks: Vec<(u32, u32)>,
@@ -187,6 +192,9 @@ impl Packed {
     }
 
     fn push_row(&mut self, id: u32, position: u32, ranges: &[(u32, u32)]) {
+        // The row itself is the last of those that it attends to.
+        let mut attended = ranges.iter().rev().flat_map(|(first, end)| (*first..*end).rev());
+        self.before.push(attended.nth(1).unwrap_or(NO_ROW));
         self.ids.push(id);
         self.positions.push(position);
         self.spans.push_row(ranges);
@@ -233,6 +241,7 @@ mod tests {
         let packed = Packed::new(&batch, Read::Before);
         assert_eq!(packed.ids, [1, 2, 3]);
         assert_eq!(packed.positions, [0, 1, 2]);
+        assert_eq!(packed.before, [NO_ROW, 0, 1]);
         assert_eq!(packed.blocks, [(0, 3)]);
         let targets = packed.targets.iter().map(|t| (t.row, t.id, t.token)).collect::<Vec<_>>();
         assert_eq!(targets, [(1, 3, 2), (2, 4, 3), (1, 5, 7)]);
@@ -251,6 +260,7 @@ mod tests {
         let packed = Packed::new(&batch, Read::Own);
         assert_eq!(packed.ids, [1, 2, 3, 4, 7]);
         assert_eq!(packed.positions, [0, 1, 2, 2, 0]);
+        assert_eq!(packed.before, [NO_ROW, 0, 1, 1, NO_ROW]);
         assert_eq!(packed.blocks, [(0, 4), (4, 5)]);
         let targets = packed.targets.iter().map(|t| (t.row, t.token)).collect::<Vec<_>>();
         assert_eq!(targets, [(2, 2), (3, 5), (4, 7)]);

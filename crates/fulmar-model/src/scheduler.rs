@@ -11,6 +11,7 @@
 //! long prompt, one token of decoding, drafts that are verified and the recovery of a preempted sequence are the
 //! same work.
 
+mod keeping;
 mod speculation;
 
 use std::collections::{HashSet, VecDeque};
@@ -50,6 +51,8 @@ pub(crate) struct Scheduler {
     x: Memory<f32>,
     version: u64,
     speculation: Speculation,
+    /// The number of the store of kept activations.
+    store: u64,
     outputs: Outputs,
 }
 
@@ -68,6 +71,8 @@ struct Sequence {
     computed: usize,
     /// The version of the weights that computed the first of them; `None` without cached tokens.
     cache_version: Option<u64>,
+    /// The kept rows of its first tokens, see [`Sequence::keep`].
+    kept: Vec<u32>,
 }
 
 impl Sequence {
@@ -95,6 +100,7 @@ impl Sequence {
     /// Gives the rows of all but the first `num_tokens` tokens back.
     fn trim(&mut self, num_tokens: usize, pool: &mut PagePool) {
         self.computed = self.computed.min(num_tokens);
+        self.kept.truncate(num_tokens);
         self.table.truncate(num_tokens, pool);
     }
 
@@ -117,6 +123,7 @@ impl Sequence {
     fn forget(&mut self, pool: &mut PagePool) {
         self.drop_drafts(self.num_drafted);
         self.table.release(pool);
+        self.kept.clear();
         (self.computed, self.cache_version) = (0, None);
     }
 }
@@ -130,6 +137,8 @@ struct Rows {
     spans: Spans,
     /// Index of a running sequence and the number of rows it got.
     counts: Vec<(usize, usize)>,
+    /// Rows whose activations the decoder keeps, with the kept rows.
+    kept: Vec<(usize, u32)>,
 }
 
 /// A running sequence that draws from the logits of a row.
@@ -154,6 +163,7 @@ impl Scheduler {
             x: Memory::default(),
             version: 0,
             speculation: Speculation::new(options.speculative_tokens),
+            store: 0,
             outputs: Outputs::default(),
         }
     }
@@ -176,6 +186,7 @@ impl Scheduler {
             table: PageTable::default(),
             computed: 0,
             cache_version: None,
+            kept: Vec::new(),
         });
     }
 
@@ -235,6 +246,8 @@ impl Scheduler {
                 break;
             }
             if let Err(error) = self.step(packed, draft) {
+                // Rows that this step would have written are missing.
+                packed.decoder.kept.forget();
                 while self.preempt_youngest() {}
                 return Err(error);
             }
@@ -249,7 +262,8 @@ impl Scheduler {
         if let Some(draft) = draft {
             self.draft(draft)?;
         }
-        let rows = self.schedule();
+        let mut rows = self.schedule();
+        self.keep(decoder, &mut rows);
         self.run_layers(packed, &rows);
         decoder.compute().check()?;
         for &(index, count) in &rows.counts {
@@ -352,8 +366,9 @@ impl Scheduler {
 
     fn attach(&mut self, index: usize, prefix_owner: usize, num_tokens: usize) {
         let table = self.running[prefix_owner].table.share(num_tokens, &mut self.pool);
+        let kept = self.running[prefix_owner].kept.iter().copied().take(num_tokens).collect();
         let sequence = &mut self.running[index];
-        (sequence.table, sequence.computed) = (table, num_tokens);
+        (sequence.table, sequence.computed, sequence.kept) = (table, num_tokens, kept);
         sequence.cache_version = Some(self.version);
     }
 
@@ -472,6 +487,13 @@ impl Scheduler {
             let LayerActivations { q, attention: out, log_sum, .. } = activations;
             compute.attention(config.attention(), q, keys, values, &rows.spans, out, log_sum);
             layer.finish(activations, workspace, x);
+            if !rows.kept.is_empty() {
+                let all = (&*activations, rows.ids.len());
+                decoder.kept.lock().write_layer(compute, index, all, &rows.kept);
+            }
+        }
+        if !rows.kept.is_empty() {
+            decoder.kept.lock().write_x(compute, (x, rows.ids.len()), &rows.kept);
         }
     }
 }

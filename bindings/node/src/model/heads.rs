@@ -92,6 +92,12 @@ impl Decoder {
         guard(|| self.inner.with(|decoder| Ok(decoder.trace_bytes() as f64)))
     }
 
+    /// Returns the number of rows of the last forward pass that an engine had kept.
+    #[napi]
+    pub fn num_kept_rows(&self) -> Result<f64> {
+        guard(|| self.inner.with(|decoder| Ok(decoder.num_kept_rows() as f64)))
+    }
+
     /// Returns the operations of a forward pass over one sequence.
     #[napi]
     pub fn flops(&self, length: f64) -> Result<f64> {

@@ -85,6 +85,12 @@ impl Decoder {
         guard(|| Ok(self.inner.borrow().trace_bytes() as f64))
     }
 
+    /// Returns the number of rows of the last forward pass that an engine had kept.
+    #[wasm_bindgen(js_name = numKeptRows)]
+    pub fn num_kept_rows(&self) -> Result<f64> {
+        guard(|| Ok(self.inner.borrow().num_kept_rows() as f64))
+    }
+
     /// Returns the operations of a forward pass over one sequence.
     pub fn flops(&self, length: f64) -> Result<f64> {
         guard(|| Ok(self.inner.borrow().config().flops(index_from_f64("length", length)?)))

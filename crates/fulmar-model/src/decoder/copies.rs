@@ -3,7 +3,7 @@
 use fulmar_compute::{Compute, Memory};
 use fulmar_core::{Device, Dtype, Result};
 
-use super::{Activations, Decoder, Spare};
+use super::{Activations, Decoder, KeptActivations, Spare};
 use crate::panels::PanelCache;
 
 impl Decoder {
@@ -76,6 +76,7 @@ impl Decoder {
             gradients: Memory::default(),
             activations: Activations::default(),
             spare: Spare::default(),
+            kept: KeptActivations::default(),
             recomputes: self.recomputes,
             version: 0,
         })

@@ -5,6 +5,7 @@ mod engine;
 mod folder;
 mod golden;
 mod heads;
+mod kept;
 mod loading;
 mod parity;
 mod planner;
