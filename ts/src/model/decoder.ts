@@ -484,6 +484,11 @@ export class Decoder {
     return this.#native.call((decoder) => decoder.traceBytes())
   }
 
+  /** Rows of the last {@link Decoder.forward} that an engine with `activationBytesMax` had kept: all of the pass, or 0. */
+  get numKeptRows(): number {
+    return this.#native.call((decoder) => decoder.numKeptRows())
+  }
+
   /**
    * Floating-point operations of a forward pass over one sequence of `length` tokens; a training step takes three times as many.
    * @throws {FulmarError} `OUT_OF_RANGE` if `length` is not an integer >= 0.

@@ -58,10 +58,35 @@ export interface EngineOptions {
    */
   readonly weights?: 'same' | 'q8'
   /**
+   * Most tokens that the weights rounded to 8 bits draft for a sequence in a step, up to 8. One pass of the decoder's own weights
+   * verifies them. Tokens and log-probs are those without drafts, bit for bit. Fewer are drafted as more sequences run, none
+   * above 8, or as fewer are accepted: most are where `drawMethod` is `gumbelMax` or the temperature is low. Only with `weights:
+   * 'same'`. Takes a third of the decoder's memory more.
+   * @default 0
+   */
+  readonly speculativeTokens?: number
+  /**
+   * Most bytes of activations that the decoder keeps of the rows that the engine computes. {@link Decoder.forward} of these
+   * sequences, under the same version of the weights, then computes the head alone: the same bits, without a second pass through
+   * the layers. A row takes 4 bytes times the sum of the widths of all layers' activations, as in a forward pass (680 KB with 135 M
+   * weights), which holds its own copy. Rows over the limit are not kept, and a forward pass with such a row computes all. A step of an
+   * optimizer frees them. Only with `weights: 'same'`.
+   * @default 0
+   */
+  readonly activationBytesMax?: number
+  /**
    * Makes the stream that turns a sequence's ids into text, for `stopStrings`: `() => new DecodeStream(tokenizer)`.
    * @default none: stop strings are refused
    */
   readonly decodeStream?: () => PieceStream
+}
+
+/** Counts of speculative decoding since an engine was made. */
+export interface SpeculationStats {
+  /** Number of speculative tokens. */
+  readonly numDraftTokens: number
+  /** Number of them that were drawn. */
+  readonly numAcceptedTokens: number
 }
 
 /** A request from the call to its end. */
@@ -112,6 +137,7 @@ export class Engine {
   readonly #jobs = new Map<number, Job>()
   #arrived: Job[] = []
   #drives = false
+  #speculation: SpeculationStats = { numDraftTokens: 0, numAcceptedTokens: 0 }
 
   /**
    * An engine without requests.
@@ -202,6 +228,11 @@ export class Engine {
     return this.#native.call((engine) => engine.numFreePages())
   }
 
+  /** Counts of speculative tokens, up to the last step that ended. */
+  get speculation(): SpeculationStats {
+    return this.#speculation
+  }
+
   /** Gives the native memory back. Requests in flight fail with `CLOSED`. */
   [Symbol.dispose](): void {
     this.#native.free()
@@ -271,7 +302,8 @@ export class Engine {
   }
 
   #dispatch(outputs: RawEngineOutputs): void {
-    const { requests, finished, finish } = outputs
+    const { requests, finished, finish, numDraftTokens, numAcceptedTokens } = outputs
+    this.#speculation = { numDraftTokens, numAcceptedTokens }
     const tokens = tokensOf(outputs, this.#decoder.firstVersion)
     for (const [index, token] of tokens.entries()) this.#take(requests[index] ?? -1, token)
     for (const [index, request] of finished.entries()) {

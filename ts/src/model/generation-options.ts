@@ -54,7 +54,7 @@ const PARAM_KEYS = [
     'typicalP',
   ],
   ...['logitBias', 'repetitionPenalty', 'frequencyPenalty', 'presencePenalty', 'bannedIds'],
-  ...['sequenceBias', 'noRepeatNgramSize', 'badWordsIds', 'epsilonCutoff', 'etaCutoff', 'topH'],
+  ...['sequenceBias', 'noRepeatNgramSize', 'badWordsIds', 'epsilonCutoff', 'etaCutoff', 'topH', 'drawMethod'],
 ]
 
 /** The options as the core reads them. @throws {FulmarError} `UNKNOWN_NAME` for an unknown option. */

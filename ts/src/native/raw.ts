@@ -682,6 +682,8 @@ export interface RawDecoder extends RawOwner {
   recomputeActivations(recomputes: boolean): Later<void>
   /** Returns the bytes of the last forward pass and its workspace. */
   traceBytes(): number
+  /** Returns the number of rows of the last forward pass that an engine had kept. */
+  numKeptRows(): number
   /** Returns the operations of a forward pass over one sequence. */
   flops(length: number): number
   /** Moves the decoder to a device. */
@@ -1975,6 +1977,10 @@ export interface RawEngineOutputs {
   readonly finished: Float64Array
   /** `[F]`: 0 aborted, 1 stopped, 2 at its length, 3 for logits that are not finite. */
   readonly finish: Uint8Array
+  /** Number of speculative tokens since the engine was made. */
+  readonly numDraftTokens: number
+  /** Number of them that were drawn. */
+  readonly numAcceptedTokens: number
 }
 
 /** Advantages within groups. */

@@ -62,7 +62,16 @@ export interface DrawRule {
   readonly epsilonCutoff?: number
   /** Lower bound that falls with the entropy `H`: `min(eta, sqrt(eta) e^-H)`, in `[0, 1)`. @default 0 */
   readonly etaCutoff?: number
+  /** Way from the distribution to a token. @default 'inverse' */
+  readonly drawMethod?: DrawMethod
 }
+
+/**
+ * Way from a distribution to a token. `inverse` inverts the cumulative sum of the probabilities. `gumbelMax` takes the largest
+ * logit with Gumbel noise, a hash of seed, index of the draw and id: two models that are nearly equal then nearly always draw the
+ * same token, so that an engine accepts most of its speculative tokens. Both draw from the same distribution.
+ */
+export type DrawMethod = 'inverse' | 'gumbelMax'
 
 /** The distribution to draw from. */
 export interface DrawOptions extends DrawRule, OnDevice {
@@ -118,6 +127,7 @@ const RULE_KEYS = {
   typicalP: true,
   epsilonCutoff: true,
   etaCutoff: true,
+  drawMethod: true,
 } as const
 const CONTEXT_KEYS = { logits: true, promptIds: true, outputIds: true, allowed: true } as const
 

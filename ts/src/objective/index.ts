@@ -11,6 +11,7 @@ export { type DistillationBatch, DistillationLoss, type DistillationLossOptions 
 export { DPOLoss, type DPOLossOptions, type DPOLossType, type PreferenceBatch } from './dpo.js'
 export {
   type Draw,
+  type DrawMethod,
   type DrawOptions,
   type DrawRule,
   type DrawTokenOptions,

@@ -2,6 +2,7 @@
 
 import { checkGiven, checkKnownKeys, checkTypedArray, FulmarError, field } from '../core/index.js'
 import { type Decoder, Engine, type EngineOptions } from '../model/index.js'
+import type { DrawMethod } from '../objective/index.js'
 import {
   type Completion,
   checkGenerateRequest,
@@ -16,7 +17,10 @@ import { type DistributionPolicy, type DistributionRequest, TokenDistribution } 
 import type { WeightReceiver } from './weight-receiver.js'
 
 /** Options of {@link DecoderPolicy}. */
-export interface DecoderPolicyOptions extends Pick<EngineOptions, 'decodeStream' | 'weights'> {
+export interface DecoderPolicyOptions
+  extends Pick<EngineOptions, 'decodeStream' | 'weights' | 'speculativeTokens' | 'activationBytesMax'> {
+  /** Way from a distribution to a token, for all requests. @default 'inverse' */
+  readonly drawMethod?: DrawMethod
   /**
    * Name of the policy among the receivers of a `WeightSync`.
    * @default 'decoder'
@@ -29,8 +33,45 @@ export interface DecoderPolicyOptions extends Pick<EngineOptions, 'decodeStream'
   readonly onReplaced?: (decoder: Decoder) => void
 }
 
-/** @internal The weights that a policy may sample with. */
-export const WEIGHTS = field.oneOf(['same', 'q8'], 'same')
+/** @internal Options of a policy's sampling. */
+export const SAMPLER = {
+  weights: field.oneOf(['same', 'q8'], 'same'),
+  speculativeTokens: field.integer({ min: 0, max: 8, fallback: 0 }),
+  drawMethod: field.oneOf(['inverse', 'gumbelMax'], 'inverse'),
+}
+
+/** @internal Most bytes of activations that a decoder keeps. */
+export const ACTIVATION_BYTES_MAX = field.integer({ min: 0, fallback: 0 })
+
+/** @internal The options of {@link SAMPLER}, read. */
+export type SamplerOptions = Required<
+  Pick<DecoderPolicyOptions, 'weights' | 'speculativeTokens' | 'drawMethod'>
+>
+
+/**
+ * @internal Reads the options of sampling.
+ * @throws {FulmarError} `UNKNOWN_NAME`, `MALFORMED` or `OUT_OF_RANGE`, naming the option.
+ */
+export function readSampler(options: Partial<SamplerOptions>): SamplerOptions {
+  const weights = SAMPLER.weights.read('options.weights', options.weights)
+  const speculativeTokens = SAMPLER.speculativeTokens.read(
+    'options.speculativeTokens',
+    options.speculativeTokens,
+  )
+  const drawMethod = SAMPLER.drawMethod.read('options.drawMethod', options.drawMethod)
+  checkSpeculation('options.speculativeTokens', weights, speculativeTokens)
+  return { weights, speculativeTokens, drawMethod }
+}
+
+/**
+ * @internal Rejects drafts of weights of 8 bits for themselves.
+ * @throws {FulmarError} `OUT_OF_RANGE`.
+ */
+export function checkSpeculation(place: string, weights: 'same' | 'q8', speculativeTokens: number): void {
+  if (weights === 'same' || speculativeTokens === 0) return
+  const rule = `${place} must be 0 with weights of 8 bits`
+  throw new FulmarError('OUT_OF_RANGE', `${rule}: got ${speculativeTokens}`)
+}
 
 /** A decoder, and its engine while requests are in flight. */
 interface Sampler {
@@ -67,10 +108,12 @@ export class DecoderPolicy implements DistributionPolicy, WeightReceiver<Decoder
   readonly #options: DecoderPolicyOptions
   readonly #samplers: Replaceable<Sampler>
 
-  /** @throws {FulmarError} `UNKNOWN_NAME` for an unknown key. */
+  /** @throws {FulmarError} `UNKNOWN_NAME` for an unknown key; `OUT_OF_RANGE` for speculative tokens with `weights: 'q8'`. */
   constructor(decoder: Decoder, options: DecoderPolicyOptions = {}) {
-    checkKnownKeys('options', options, ['decodeStream', 'name', 'onReplaced', 'weights'])
-    WEIGHTS.read('options.weights', options.weights)
+    const known = ['decodeStream', 'name', 'onReplaced', 'activationBytesMax', ...Object.keys(SAMPLER)]
+    checkKnownKeys('options', options, known)
+    readSampler(options)
+    ACTIVATION_BYTES_MAX.read('options.activationBytesMax', options.activationBytesMax)
     const { name = 'decoder', onReplaced = () => {} } = options
     this.name = name
     this.#options = options
@@ -111,11 +154,13 @@ export class DecoderPolicy implements DistributionPolicy, WeightReceiver<Decoder
   async generate(request: GenerateRequest): Promise<Completion> {
     checkGenerateRequest(request)
     const { requestId, promptIds, seed, sessionId: _, ...options } = request
+    const { drawMethod } = this.#options
+    const drawing = { ...options, ...(drawMethod && { drawMethod }) }
     return await this.#samplers.use(async (sampler) => {
       sampler.engine ??= new Engine(sampler.decoder, only(this.#options))
       sampler.numInFlight += 1
       try {
-        const drawn = await sampler.engine.generate({ ids: promptIds.slice(), seed }, options)
+        const drawn = await sampler.engine.generate({ ids: promptIds.slice(), seed }, drawing)
         const { ids, logProbs, sampledLogProbs, finishReason, stoppedBy } = drawn
         const policyVersions = Uint32Array.from(drawn.policyVersions)
         const { version } = sampler.decoder
@@ -216,8 +261,14 @@ function samplerOf(decoder: Decoder): Sampler {
   return { decoder, engine: undefined, numInFlight: 0 }
 }
 
-function only({ decodeStream, weights }: DecoderPolicyOptions): EngineOptions {
-  return { ...(decodeStream && { decodeStream }), ...(weights && { weights }) }
+function only(options: DecoderPolicyOptions): EngineOptions {
+  const { decodeStream, weights, speculativeTokens, activationBytesMax } = options
+  return {
+    ...(decodeStream && { decodeStream }),
+    ...(weights && { weights }),
+    ...(speculativeTokens && { speculativeTokens }),
+    ...(activationBytesMax && { activationBytesMax }),
+  }
 }
 
 /** Frees the KV cache. */

@@ -3,14 +3,14 @@
 import { isMainThread, parentPort, workerData } from 'node:worker_threads'
 import { FulmarError } from '../core/index.js'
 import { Decoder, type DecoderConfig, type LoraConfig, type WeightDtype } from '../model/index.js'
-import { DecoderPolicy, type DecoderPolicyOptions } from './decoder.js'
+import { DecoderPolicy, type DecoderPolicyOptions, type SamplerOptions } from './decoder.js'
 import { decodeStreamsOf, servePolicy, type WorkerModel } from './serve-policy.js'
 
 /**
  * Source of a thread's model: a Hugging Face folder, or a shape with a safetensors file and an adapter if there is
- * one. The tokenizer, as JSON, and the weights to sample with come with the first one.
+ * one. The tokenizer, as JSON, and the options of sampling come with the first one.
  */
-export type DecoderSource = { readonly tokenizer?: string; readonly sampler?: 'same' | 'q8' } & (
+export type DecoderSource = { readonly tokenizer?: string; readonly sampler?: SamplerOptions } & (
   | { readonly folder: string; readonly version: number }
   | {
       readonly config: DecoderConfig
@@ -36,7 +36,7 @@ if (!isMainThread && parentPort !== null && workerData?.kind === 'fulmar-decoder
   let options: DecoderPolicyOptions = {}
   servePolicy(parentPort, (given) => {
     const source = given as DecoderSource
-    if (source.sampler !== undefined) options = { weights: source.sampler }
+    if (source.sampler !== undefined) options = source.sampler
     if (source.tokenizer !== undefined)
       options = { ...options, decodeStream: decodeStreamsOf(source.tokenizer) }
     return openDecoder(source, options)

@@ -2,8 +2,9 @@
 
 import { checkGiven, checkKnownKeys } from '../core/index.js'
 import type { Decoder } from '../model/index.js'
+import type { DrawMethod } from '../objective/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
-import { WEIGHTS } from './decoder.js'
+import { readSampler, SAMPLER } from './decoder.js'
 import type { DecoderSource } from './policy-worker.js'
 import {
   checkVersion,
@@ -30,6 +31,10 @@ export interface WorkerPolicyOptions {
   readonly tokenizer?: NativeTokenizer
   /** As `weights` of `EngineOptions`. @default 'same' */
   readonly weights?: 'same' | 'q8'
+  /** As `speculativeTokens` of `EngineOptions`. @default 0 */
+  readonly speculativeTokens?: number
+  /** As `drawMethod` of `DecoderPolicyOptions`. @default 'inverse' */
+  readonly drawMethod?: DrawMethod
   /**
    * Thread that runs this package's `policy-worker.js` with `workerData: { kind: 'fulmar-decoder' }`.
    * @default a new one
@@ -69,19 +74,19 @@ export class WorkerPolicy extends ThreadPolicy<Decoder | string> {
    * no threads.
    */
   static async launch(model: Decoder | string, options: WorkerPolicyOptions = {}): Promise<WorkerPolicy> {
-    checkKnownKeys('options', options, ['name', 'version', 'tokenizer', 'weights', 'thread'])
+    checkKnownKeys('options', options, ['name', 'version', 'tokenizer', 'thread', ...Object.keys(SAMPLER)])
     checkGiven('model', model)
     const { name = 'worker', tokenizer } = options
-    const weights = WEIGHTS.read('options.weights', options.weights)
+    const sampler = readSampler(options)
     const { version = typeof model === 'string' ? 0 : model.version } = options
     checkVersion(version)
     const thread = options.thread ?? (await startThread('policy-worker', 'fulmar-decoder'))
-    const capabilities = { stopStrings: tokenizer !== undefined, exactLogProbs: weights === 'same' }
+    const capabilities = { stopStrings: tokenizer !== undefined, exactLogProbs: sampler.weights === 'same' }
     const policy = new WorkerPolicy(thread, { name, version, capabilities })
     try {
       const { source, transfer } = await policy.toMessage(model, version)
       const text = tokenizer && { tokenizer: JSON.stringify(tokenizer) }
-      const first: DecoderSource = { ...source, ...text, sampler: weights }
+      const first: DecoderSource = { ...source, ...text, sampler }
       await policy.stageMessage({ source: first, transfer }, version)
       await policy.commit(version)
       return policy

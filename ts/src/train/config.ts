@@ -18,11 +18,13 @@ import { ADAMW_KEYS } from '../model/optimizer.js'
 import {
   DPOLoss,
   type DPOLossOptions,
+  type DrawMethod,
   GRPOLoss,
   type GRPOLossOptions,
   SFTLoss,
   type SFTLossOptions,
 } from '../objective/index.js'
+import { ACTIVATION_BYTES_MAX, checkSpeculation, SAMPLER } from '../policy/decoder.js'
 import { withPretrainedDefaults } from './pretrained-defaults.js'
 import { TASK_NAMES, type TaskFactory, taskFactory } from './task-factory.js'
 
@@ -131,6 +133,15 @@ export interface GrpoConfig {
    * of `grpo` then corrects for the difference.
    */
   readonly rolloutWeights: 'same' | 'q8'
+  /**
+   * Most speculative tokens of a rollout in a step of its engine, up to 8; 0 for none. Rollouts are the same. Only with
+   * `rolloutWeights: "same"`.
+   */
+  readonly speculativeTokens: number
+  /** Way from a distribution to a token in rollouts: with `gumbelMax` most speculative tokens are accepted. */
+  readonly drawMethod: DrawMethod
+  /** Most bytes of activations that sampling keeps, so that the forward pass of the update computes the head alone; 0 for none. */
+  readonly activationBytesMax: number
   /** Sampling temperature of the rollouts. */
   readonly temperature: number
   /** Number of most likely tokens to sample from; 0 means all. */
@@ -256,6 +267,7 @@ export function checkTrainConfig(json: unknown, options: TrainConfigOptions = {}
   const task = readTask(given, options.tasks)
   new StopStrings(config.grpo.stopStrings)
   checkLosses(config)
+  checkSpeculation('config.grpo.speculativeTokens', config.grpo.rolloutWeights, config.grpo.speculativeTokens)
   for (const phase of ['sft', 'dpo', 'grpo'] as const)
     checkKnownKeys(`config.${phase}.optimizer`, config[phase].optimizer, ADAMW_KEYS)
   return {
@@ -393,7 +405,10 @@ const CONFIG = field.section({
     dynamicSampling: field.boolean(false),
     tokensPerPass: field.integer({ min: 0, fallback: 0 }),
     reference: field.boolean(true),
-    rolloutWeights: field.oneOf(['same', 'q8'], 'same'),
+    rolloutWeights: SAMPLER.weights,
+    speculativeTokens: SAMPLER.speculativeTokens,
+    drawMethod: SAMPLER.drawMethod,
+    activationBytesMax: ACTIVATION_BYTES_MAX,
     temperature: field.number({ min: 0, fallback: 1 }),
     topK: field.integer({ min: 0, fallback: 0 }),
     topP: field.number({ above: 0, max: 1, fallback: 1 }),

@@ -4,6 +4,7 @@ import { checkKnownKeys, describeValue, FulmarError, field } from '../core/index
 import type { Dataset } from '../data/index.js'
 import { AdamW, type AdamWOptions, Decoder, type Optimizer } from '../model/index.js'
 import { ADAMW_KEYS } from '../model/optimizer.js'
+import type { DrawMethod } from '../objective/index.js'
 import { Rollouter, type RollouterOptions } from '../rollout/index.js'
 import { ROLLOUTER_KEYS } from '../rollout/rollouter-options.js'
 import type { DefaultRates } from './default-rates.js'
@@ -56,6 +57,15 @@ export interface ModelRolloutOptions<Sample>
    * @default 'same'
    */
   readonly rolloutWeights?: 'same' | 'q8'
+  /** Speculative tokens of rollouts, as `speculativeTokens` of `EngineOptions`. @default 0 */
+  readonly speculativeTokens?: number
+  /** Way from a distribution to a token in rollouts. @default 'inverse' */
+  readonly drawMethod?: DrawMethod
+  /**
+   * Most bytes of activations that sampling keeps for the forward pass of the update, as `activationBytesMax` of `EngineOptions`.
+   * @default 0
+   */
+  readonly activationBytesMax?: number
   /**
    * Groups per step.
    * @default 8
@@ -148,17 +158,22 @@ export function trainModelOnRollouts<Sample, Step>(
 ): AsyncGenerator<Step, void, undefined> {
   const forRollouter = ROLLOUTER_KEYS.filter((key) => key !== 'policy' && key !== 'renderer')
   const forTraining = ROLLOUT_TRAINING_KEYS.known.filter((key) => !PARTS.includes(key))
-  const known = [...MODEL_TRAINING_KEYS, ...forRollouter, ...forTraining, 'rolloutWeights', ...ownKeys]
+  const known = [...MODEL_TRAINING_KEYS, ...forRollouter, ...forTraining, ...SAMPLER_KEYS, ...ownKeys]
   checkKnownKeys('options', options, known, ['model', 'task'])
   checkModelTraining(options)
   const { model, task, maxTokens = 256, promptsPerStep = 8, steps = 100 } = options
   const { renderer } = model
-  const policy = model.policyWith(options.rolloutWeights ?? 'same')
+  const { rolloutWeights: weights = 'same', speculativeTokens = 0, drawMethod = 'inverse' } = options
+  const { activationBytesMax = 0 } = options
+  const policy = model.policyWith({ weights, speculativeTokens, drawMethod, activationBytesMax })
   const rollouter = new Rollouter({ ...only(options, forRollouter), policy, renderer, task, maxTokens })
   const own = only(options, [...forTraining, ...ownKeys])
   const parts = { ...own, policy, rollouter, promptsPerStep, steps }
   return trainModel(options, rates, (optimizer) => recipe({ ...parts, optimizer }))
 }
+
+/** Options of a recipe for the policy that it samples with. */
+const SAMPLER_KEYS = ['rolloutWeights', 'speculativeTokens', 'drawMethod', 'activationBytesMax']
 
 /** Parts of a recipe that a model replaces. */
 const PARTS: readonly string[] = ['policy', 'decoder', 'rollouter', 'optimizer']

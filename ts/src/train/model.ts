@@ -14,7 +14,8 @@ import {
 import { checkKnownKeys, describeValue, FulmarError, unreadable } from '../core/index.js'
 import { cachedModel, type FetchModelOptions, fetchModel, isModelName } from '../fetch/index.js'
 import { Decoder, type DecoderConfig, type LoraConfig, type WeightDtype } from '../model/index.js'
-import { DecoderPolicy } from '../policy/index.js'
+import type { SamplerOptions } from '../policy/decoder.js'
+import { DecoderPolicy, type DecoderPolicyOptions } from '../policy/index.js'
 import { nodeDisk } from '../telemetry/disk.js'
 import { CharTokenizer, DecodeStream, HfTokenizer } from '../tokenizer/index.js'
 import { CHECKPOINT_STATE, loadCheckpoint, saveCheckpoint } from './checkpoint.js'
@@ -166,13 +167,15 @@ export class Model {
     this.renderer = renderer
     this.files = files
     this.#owned = owned
-    this.policy = this.policyWith('same')
+    this.policy = this.policyWith({})
   }
 
-  /** @internal Returns a policy that samples with the decoder's own weights or with those rounded to 8 bits. */
-  policyWith(weights: 'same' | 'q8'): DecoderPolicy {
+  /** @internal Returns a policy with these options of sampling. */
+  policyWith(
+    sampler: Partial<SamplerOptions> & Pick<DecoderPolicyOptions, 'activationBytesMax'>,
+  ): DecoderPolicy {
     const { decoder, tokenizer } = this
-    return new DecoderPolicy(decoder, { weights, decodeStream: () => new DecodeStream(tokenizer) })
+    return new DecoderPolicy(decoder, { ...sampler, decodeStream: () => new DecodeStream(tokenizer) })
   }
 
   /**

@@ -132,9 +132,12 @@ export class TrainingRun {
         ...(maxRolloutTokens > 0 && { maxRolloutTokens }),
       })
     this.rollouter = rollouterOf(model.policy)
-    const { rolloutWeights } = config.grpo
-    this.#policy = rolloutWeights === 'same' ? model.policy : model.policyWith(rolloutWeights)
-    this.#sampling = rolloutWeights === 'same' ? this.rollouter : rollouterOf(this.#policy)
+    const { rolloutWeights: weights, speculativeTokens, drawMethod, activationBytesMax } = config.grpo
+    const sampler = { weights, speculativeTokens, drawMethod, activationBytesMax }
+    const isPlain =
+      weights === 'same' && drawMethod === 'inverse' && speculativeTokens === 0 && activationBytesMax === 0
+    this.#policy = isPlain ? model.policy : model.policyWith(sampler)
+    this.#sampling = isPlain ? this.rollouter : rollouterOf(this.#policy)
   }
 
   async open(): Promise<void> {

@@ -220,6 +220,27 @@ describe('Engine', () => {
     expect(Math.max(...gaps)).toBeLessThan(0.1)
   })
 
+  it('draws what it draws without speculative tokens, bit for bit, and counts them', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 5 })
+    using engine = new Engine(decoder, { speculativeTokens: 4, pageSize: 4 })
+    const prompts = [1, 2, 3].map((seed) => ({ ...prompt, seed }))
+    for (const drawMethod of ['gumbelMax', 'inverse'] as const) {
+      const options = { maxTokens: 20, drawMethod }
+      const together = await Promise.all(prompts.map((one) => engine.generate(one, options)))
+      for (const [at, one] of prompts.entries())
+        expect(await alone(decoder, one, options)).toEqual(together[at])
+    }
+    const { numDraftTokens, numAcceptedTokens } = engine.speculation
+    expect(numAcceptedTokens).toBeGreaterThan(20)
+    expect(numDraftTokens).toBeGreaterThanOrEqual(numAcceptedTokens)
+    using plain = new Engine(decoder)
+    await plain.generate(prompt, { maxTokens: 4 })
+    expect(plain.speculation).toEqual({ numDraftTokens: 0, numAcceptedTokens: 0 })
+    expect(() => new Engine(decoder, { speculativeTokens: 9 })).toThrow(code('LIMIT_EXCEEDED'))
+    expect(() => new Engine(decoder, { speculativeTokens: 1, weights: 'q8' })).toThrow(code('OUT_OF_RANGE'))
+    expect(() => new Engine(decoder, { speculativeTokens: -1 })).toThrow(code('MALFORMED'))
+  })
+
   it('counts on from the version of a decoder that goes on', async () => {
     using first = Decoder.fromSeed(TINY, { seed: 5 })
     using decoder = Decoder.fromSafetensors(TINY, await first.toSafetensors(), { version: 40 })

@@ -78,8 +78,8 @@ describe('drawProbabilities', () => {
 })
 
 describe('drawToken', () => {
-  it('follows its distribution', () => {
-    const options = { logits: LOGITS, temperature: 1.3, topK: 12, topP: 0.95 }
+  it.each(['inverse', 'gumbelMax'] as const)('follows its distribution by %s', (drawMethod) => {
+    const options = { logits: LOGITS, temperature: 1.3, topK: 12, topP: 0.95, drawMethod }
     const probabilities = drawProbabilities(options)
     const counts = new Float64Array(LOGITS.length)
     const draws = Array.from(
@@ -95,6 +95,18 @@ describe('drawToken', () => {
     // 0.1 % point for at most 14 kept tokens, 13 degrees of freedom.
     expect(probabilities.filter((probability) => probability > 0).length).toBeLessThanOrEqual(14)
     expect(terms.reduce((sum, term) => sum + term)).toBeLessThan(34.53)
+  })
+
+  it('draws the same token of nearly equal logits by Gumbel noise, on every backend', () => {
+    const options = { logits: LOGITS, drawMethod: 'gumbelMax', seed: 3 } as const
+    const draws = Array.from({ length: 200 }, (_, drawIndex) => drawToken({ ...options, drawIndex }).id)
+    const logits = LOGITS.map((logit, id) => logit + 0.01 * (id % 3))
+    const near = draws.filter((id, drawIndex) => drawToken({ ...options, logits, drawIndex }).id === id)
+    expect(near.length).toBeGreaterThan(190)
+    expect(bitsOf(Float32Array.from(draws))).toBe('26ca95e93979a00')
+    expect(() =>
+      drawToken({ logits: LOGITS, drawMethod: 'best' as 'inverse', seed: 0, drawIndex: 0 }),
+    ).toThrow(expect.objectContaining({ code: 'MALFORMED' }))
   })
 
   it('draws the same tokens on every backend, each on its own', () => {

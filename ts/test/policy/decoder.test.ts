@@ -36,6 +36,21 @@ describe('DecoderPolicy', () => {
     )
   })
 
+  it('does so with speculative tokens, which change no completion', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const { vocab_size: vocabSize, max_position_embeddings: contextLength = 0 } = TINY
+    const policy = new DecoderPolicy(decoder, { speculativeTokens: 3, drawMethod: 'gumbelMax' })
+    await checkPolicy(() => policy, { vocabSize, contextLength, tolerance: 0 })
+    expect(policy.capabilities.exactLogProbs).toBe(true)
+    const plain = await new DecoderPolicy(decoder, { drawMethod: 'gumbelMax' }).generate(request)
+    expect(await policy.generate(request)).toEqual(plain)
+    expect((await new DecoderPolicy(decoder).generate(request)).ids).not.toEqual(plain.ids)
+    for (const options of [{ speculativeTokens: 9 }, { speculativeTokens: 1, weights: 'q8' as const }])
+      expect(() => new DecoderPolicy(decoder, options)).toThrow(
+        expect.objectContaining({ code: 'OUT_OF_RANGE', argument: 'options.speculativeTokens' }),
+      )
+  })
+
   it('does what a receiver of weights must', async () => {
     const replaced: number[] = []
     const first = await versioned(0)

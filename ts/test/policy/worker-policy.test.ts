@@ -71,6 +71,16 @@ describe('WorkerPolicy', () => {
     }
   })
 
+  it('samples with speculative tokens and Gumbel noise where its options ask for them', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const options = { speculativeTokens: 3, drawMethod: 'gumbelMax' } as const
+    const policy = await WorkerPolicy.launch(decoder, { thread: newThread(), ...options })
+    open.push(policy)
+    const expected = await new DecoderPolicy(decoder, { drawMethod: 'gumbelMax' }).generate(request)
+    const { ids, logProbs } = await policy.generate(request)
+    expect({ ids, logProbs }).toEqual({ ids: expected.ids, logProbs: expected.logProbs })
+  })
+
   it('looks for stop strings with the tokenizer that it was given, also after other weights', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 2 })
     using tokenizer = new CharTokenizer({ alphabet: 'abcdefghijklmnopqrstuvw' })

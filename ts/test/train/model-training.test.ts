@@ -58,6 +58,33 @@ describe('recipes with a model', () => {
     expect(await model.decoder.toSafetensors()).toEqual(await other.decoder.toSafetensors())
   })
 
+  it('takes the same steps with speculative tokens, bit for bit', async () => {
+    const run = async (speculativeTokens: number) => {
+      using model = fresh()
+      const steps = await all(grpo({ model, ...rollouts, drawMethod: 'gumbelMax', speculativeTokens }))
+      return [steps.map(({ metrics }) => metrics), await model.decoder.toSafetensors()]
+    }
+    expect(await run(3)).toEqual(await run(0))
+  })
+
+  it('takes the same steps with activations that sampling kept, bit for bit', async () => {
+    const run = async (options: object) => {
+      using model = fresh()
+      const kept: number[] = []
+      const metrics: object[] = []
+      for await (const step of grpo({ model, ...rollouts, ...options })) {
+        metrics.push(step.metrics)
+        kept.push(model.decoder.numKeptRows)
+      }
+      return { kept, metrics, weights: await model.decoder.toSafetensors() }
+    }
+    const [plain, keeping] = [await run({}), await run({ activationBytesMax: 2 ** 28 })]
+    expect(keeping.metrics).toEqual(plain.metrics)
+    expect(keeping.weights).toEqual(plain.weights)
+    expect(Math.max(...keeping.kept)).toBeGreaterThan(0)
+    expect(plain.kept).toEqual(plain.kept.map(() => 0))
+  })
+
   it('corrects for rollouts that were sampled with weights of 8 bits', async () => {
     using model = fresh()
     const steps = await all(grpo({ model, ...rollouts, steps: 30, rolloutWeights: 'q8' }))

@@ -103,6 +103,26 @@ describe('runTraining', () => {
     expect(await evaluateRun(config, { numProblems: 5 })).toMatchObject({ passRate: result.passRateAfter })
   })
 
+  it('samples with speculative tokens where the configuration says so, to the same log', async () => {
+    const steps = async (options: object) => {
+      const grpo = { steps: 3, promptsPerStep: 2, groupSize: 4, maxTokens: 12, drawMethod: 'gumbelMax' }
+      const config = await makeConfig({ grpo: { ...grpo, ...options }, eval: { numProblems: 5 } })
+      await runTraining(config)
+      const { events } = await readRun(config.runDir)
+      return events.flatMap((event) =>
+        event.event === 'step'
+          ? [Object.entries(event.metrics).filter(([name]) => !/second/i.test(name))]
+          : [],
+      )
+    }
+    expect(await steps({ speculativeTokens: 4 })).toEqual(await steps({}))
+    const both = { speculativeTokens: 4, rolloutWeights: 'q8' }
+    await expect(steps(both)).rejects.toMatchObject({
+      code: 'OUT_OF_RANGE',
+      argument: 'config.grpo.speculativeTokens',
+    })
+  })
+
   it('splits the update of a step into passes of at most tokensPerPass', async () => {
     const numPasses = async (tokensPerPass: number) => {
       const grpo = { steps: 4, promptsPerStep: 2, groupSize: 4, maxTokens: 12, tokensPerPass }
