@@ -21,6 +21,7 @@ import type { RolloutSettings } from './agent-limits.js'
 import type { AgentRequest } from './agent-request.js'
 import { type Answer, deliveredMessage, sentCalls, storedMessage, textsOf } from './answer.js'
 import { AnswerStream, type TextPart } from './answer-stream.js'
+import { CallStop } from './call-stop.js'
 import { Conversation, type PlacedPrompt } from './conversation.js'
 import { drawNumber } from './draw-number.js'
 import { Exchange } from './exchange.js'
@@ -85,7 +86,7 @@ export class AgentTurns {
   readonly #turns = new Map<number, Drawn>()
   readonly #exchanges = new Map<string, Exchange>()
   readonly #running = new Set<Promise<unknown>>()
-  readonly #closing = new AbortController()
+  readonly #closing = new CallStop()
   #numStarted = 0
   #numTurns = 0
   #numTokens = 0
@@ -112,7 +113,7 @@ export class AgentTurns {
    * @throws {ProviderError} If it cannot begin.
    */
   begin(request: AgentRequest, identity: RequestIdentity, onPart?: (part: AnswerPart) => void): Exchange {
-    if (this.#closing.signal.aborted) throw overLimit('the rollout has ended: it takes no more requests')
+    if (this.#closing.isAborted) throw overLimit('the rollout has ended: it takes no more requests')
     const known = this.#exchanges.get(identity.hash)
     if (known && !known.isStopped && (identity.isRetry || known.wasDropped)) return known
     const { numAnswers } = request
@@ -122,12 +123,12 @@ export class AgentTurns {
     const turnIds = Array.from({ length: numAnswers }, () => this.#numStarted++)
     for (const turnId of turnIds) prompt.turnIds.add(turnId)
     if (prompt.after) this.#setAnswer(prompt.after)
-    const stop = new AbortController()
+    const stop = new CallStop()
     const draws = turnIds.map(async (turnId, index) => {
       // A sibling in the same request departs from the first.
       const fork = index === 0 ? prompt.fork : ({ turnId: turnIds[0] ?? 0, reason: 'sibling' } as const)
       const draw = { request, prompt: { ...prompt, fork }, turnId, index, times: times + index }
-      return await this.#draw(draw, stop.signal, onPart)
+      return await this.#draw(draw, stop, onPart)
     })
     const answers = this.#track(Promise.all(draws))
     const exchange = new Exchange({ id: turnIds[0] ?? 0, prompt, answers, stop, streams: request.streams })
@@ -219,7 +220,7 @@ export class AgentTurns {
     turn.untrained = state === 'delivered' ? undefined : 'undelivered'
   }
 
-  async #draw(draw: Draw, signal: AbortSignal, onPart?: (part: AnswerPart) => void): Promise<Answer> {
+  async #draw(draw: Draw, stop: CallStop, onPart?: (part: AnswerPart) => void): Promise<Answer> {
     const { request, prompt, turnId, index } = draw
     const stream = new AnswerStream({
       stop: request.stop,
@@ -227,7 +228,7 @@ export class AgentTurns {
     })
     let drawn: Completion | undefined
     try {
-      drawn = await this.#generate(draw, signal, (sofar) => {
+      drawn = await this.#generate(draw, stop, (sofar) => {
         const parsed = this.#parse(prompt, sofar.ids)
         onPart?.({ index, ...stream.part(textsOf(parsed, request)), tokens: sofar })
       })
@@ -239,11 +240,11 @@ export class AgentTurns {
       this.#numTurns -= 1
       const cut = drawn ?? (error instanceof PartlyDrawn ? error.completion : undefined)
       if (cut && cut.ids.length > 0 && !this.#turns.has(turnId)) {
-        const untrained = signal.aborted || this.#closing.signal.aborted ? 'aborted' : 'failed'
+        const untrained = stop.isAborted || this.#closing.isAborted ? 'aborted' : 'failed'
         this.#keep(draw, cut, this.#messageOf(prompt, cut.ids), untrained)
       }
       const cause = error instanceof PartlyDrawn ? error.cause : error
-      this.#failure ??= signal.aborted ? null : causeOf('generate', cause)
+      this.#failure ??= stop.isAborted ? null : causeOf('generate', cause)
       throw generateFailure(cause)
     }
   }
@@ -293,16 +294,16 @@ export class AgentTurns {
     }
   }
 
-  async #generate(
-    draw: Draw,
-    stop: AbortSignal,
-    onPart: (sofar: CompletionPart) => void,
-  ): Promise<Completion> {
+  async #generate(draw: Draw, stop: CallStop, onPart: (sofar: CompletionPart) => void): Promise<Completion> {
     const { generateTimeoutMs: timeoutMs, clock } = this.settings
-    const signal = AbortSignal.any([stop, this.#closing.signal])
-    const run = (context: CallContext) => {
-      const request = this.#requestFor(draw, AbortSignal.any([context.signal, signal]))
-      return this.#sample(request, draw.request.streams ? onPart : undefined)
+    const run = async (context: CallContext) => {
+      const remove = [stop.add(context), this.#closing.add(context)]
+      try {
+        const request = this.#requestFor(draw, context.signal)
+        return await this.#sample(request, draw.request.streams ? onPart : undefined)
+      } finally {
+        for (const end of remove) end()
+      }
     }
     const result: BoundedResult<Completion> = await bounded({ clock, timeoutMs, signal: undefined, run })
     if (result.kind === 'value') {

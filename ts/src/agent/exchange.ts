@@ -1,6 +1,7 @@
 /** One request and its answers, until the client has them or has gone away. */
 
 import type { Answer } from './answer.js'
+import type { CallStop } from './call-stop.js'
 import type { PlacedPrompt } from './conversation.js'
 
 /** `open` until the client has the answers (`delivered`), has gone away (`dropped`), or the policy failed (`failed`). */
@@ -13,7 +14,7 @@ export interface ExchangeParts {
   readonly prompt: PlacedPrompt
   readonly answers: Promise<readonly Answer[]>
   /** Stops the policy. */
-  readonly stop: AbortController
+  readonly stop: CallStop
   readonly streams: boolean
 }
 
@@ -24,7 +25,7 @@ export class Exchange {
   readonly answers: Promise<readonly Answer[]>
   /** Called whenever the state changes. */
   onSettled: (state: ExchangeState) => void = () => {}
-  readonly #stop: AbortController
+  readonly #stop: CallStop
   readonly #streams: boolean
   #state: ExchangeState = 'open'
   #numWaiting = 0
@@ -49,7 +50,7 @@ export class Exchange {
 
   /** True if no other connection may wait for the answers: its stream was left, and has no end. */
   get isStopped(): boolean {
-    return this.#stop.signal.aborted
+    return this.#stop.isAborted
   }
 
   /** One more connection waits for the answers. */
