@@ -1,13 +1,13 @@
 /** TRL in a process of its own: its virtual environment, its requests. */
 
-import { spawnSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Decoder, LoraConfig } from 'fulmar/model'
-import { ROOT, say } from './measure.js'
-import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
+import { ROOT } from './measure.js'
+import { Peer, PYTHON_ENVIRONMENT, type Skipped } from './peer.js'
+import { installPython } from './python-rival.js'
 
 /** The options of TRL; the names are those of benches/rival/trl/grpo_step.py. */
 export interface TrlSetting {
@@ -46,27 +46,10 @@ export type Variant = 'shipped' | 'tuned'
 export const TUNED_ENVIRONMENT = { MALLOC_MMAP_MAX_: '0', MALLOC_TRIM_THRESHOLD_: '20000000000' }
 
 const RIVAL = fileURLToPath(new URL('benches/rival/trl/', ROOT))
-const VENV = fileURLToPath(new URL('.venv/trl/', ROOT))
 
-/** The Python of a virtual environment with rival/trl/requirements.txt, made now if it is missing; or the reason why it cannot be made. */
-export function installTrl(): { readonly python: string } | { readonly skipped: string } {
-  const asked = spawnSync('python3', ['-c', 'import sys, venv; print(sys.version_info >= (3, 11))'])
-  if (asked.status !== 0) return { skipped: 'python3 with its module venv is not installed' }
-  if (asked.stdout.toString().trim() !== 'True') return { skipped: 'python3 is older than 3.11' }
-  const requirements = join(RIVAL, 'requirements.txt')
-  const [python, stamp] = [join(VENV, 'bin/python'), join(VENV, 'requirements.txt')]
-  const wanted = readFileSync(requirements, 'utf8')
-  if (existsSync(stamp) && readFileSync(stamp, 'utf8') === wanted) return { python }
-  say(
-    'installing the rivals in Python under .venv/trl from PyPI: about 3 GB to download and some minutes, once',
-  )
-  const made = spawnSync('python3', ['-m', 'venv', VENV])
-  if (made.status !== 0) return { skipped: `python3 -m venv failed: ${lastLine(made.stderr)}` }
-  const install = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '-r', requirements]
-  const installed = spawnSync(python, install, { stdio: ['ignore', 'inherit', 'pipe'] })
-  if (installed.status !== 0) return { skipped: `pip could not install them: ${lastLine(installed.stderr)}` }
-  writeFileSync(stamp, wanted)
-  return { python }
+/** The Python of `.venv/trl`, see {@link installPython}. */
+export function installTrl(): { readonly python: string } | Skipped {
+  return installPython('trl', 'about 3 GB to download')
 }
 
 /** A running trainer. Dispose it to end the process. */
@@ -128,8 +111,4 @@ export class TrlProcess {
     this.#peer[Symbol.dispose]()
     rmSync(this.#folder, { recursive: true, force: true })
   }
-}
-
-function lastLine(text: Buffer): string {
-  return text.toString().trim().split('\n').at(-1) ?? ''
 }

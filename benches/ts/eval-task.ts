@@ -1,0 +1,12 @@
+/** The task of the bench `eval`: questions, of which an answer is right that holds the word `Oslo`. */
+
+import { defineTask, reward } from 'fulmar'
+
+/** As many as in `benches/rival/verifiers/fulmar_bench.py`. */
+const NUM_QUESTIONS = 64
+
+export default defineTask({
+  rows: Array.from({ length: NUM_QUESTIONS }, (_, index) => ({ index })),
+  prompt: ({ index }) => `Question ${index}: capital of Norway?`,
+  rewards: [reward('isRight', ({ text }) => text.includes('Oslo'))],
+})
