@@ -37,6 +37,7 @@ const BENCHES = [
   'tree',
   'vllm',
   'agent',
+  'eval',
   'node-boundary',
   'micro',
 ]

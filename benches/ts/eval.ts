@@ -73,6 +73,7 @@ try {
 /** Milliseconds of wall time a rollout. */
 async function askOurs(): Promise<Sample> {
   const args = ['-m', 'any', '-b', `${url}/v1`, '-n', `${PROBLEMS}`, '-r', `${ANSWERS}`]
+  const output = mkdtempSync(join(folder, 'run-'))
   const startMs = performance.now()
   const printed = await run(process.execPath, [
     FULMAR,
