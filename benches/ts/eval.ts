@@ -16,8 +16,8 @@ import { installPython } from './python-rival.js'
 
 const PROBLEMS = 64
 const ANSWERS = 8
-/** Rollouts of the rival to each problem of the first eight: one takes seconds of processor time. */
-const RIVAL_PROBLEMS = 8
+/** Problems of the rival: one rollout takes seconds of processor time. */
+const RIVAL_PROBLEMS = 4
 const CONCURRENCY = 32
 const GOAL = { atLeast: 3 }
 const RIVAL = fileURLToPath(new URL('benches/rival/verifiers', ROOT))
@@ -83,6 +83,8 @@ async function askOurs(): Promise<Sample> {
     '-c',
     `${CONCURRENCY}`,
     '--json',
+    '--save',
+    output,
   ])
   const ms = performance.now() - startMs
   const { numScored, meanReward } = JSON.parse(printed)
