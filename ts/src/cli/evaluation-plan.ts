@@ -11,6 +11,7 @@ import {
   evaluateRun,
   taskFactories,
 } from '../train/index.js'
+import { makeTask, TASK_KINDS } from '../train/task-factory.js'
 import { ChatEndpoint } from '../vllm/index.js'
 import type { EvaluateFlags } from './evaluate.js'
 import type { EvaluationSetup } from './evaluation-folder.js'
@@ -125,9 +126,11 @@ async function planTask(
 /** Returns the built-in task of a name, or that of a module. */
 async function openTask(target: string, args: Json, seed: number): Promise<Task<unknown>> {
   const known: Readonly<Record<string, (typeof taskFactories)[keyof typeof taskFactories]>> = taskFactories
+  const kind = TASK_KINDS.find((name) => name === target)
+  if (kind !== undefined) return await makeTask(checkTrainConfig({ task: { ...args, kind } }).task, seed)
   const isBuiltIn = Object.hasOwn(known, target)
   if (!isBuiltIn && !(await isThere(target))) {
-    const names = Object.keys(known).join(', ')
+    const names = [...Object.keys(known), ...TASK_KINDS].join(', ')
     const detail = `the task must be the path of a module or one of ${names}: got ${target}`
     throw new CliError('UNKNOWN_NAME', detail)
   }

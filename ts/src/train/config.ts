@@ -25,8 +25,9 @@ import {
   type SFTLossOptions,
 } from '../objective/index.js'
 import { ACTIVATION_BYTES_MAX, checkSpeculation, SAMPLER } from '../policy/decoder.js'
+import { ML_GYM } from './ml-gym-config.js'
 import { withPretrainedDefaults } from './pretrained-defaults.js'
-import { TASK_NAMES, type TaskFactory, taskFactory } from './task-factory.js'
+import { TASK_KINDS, TASK_NAMES, type TaskFactory, taskFactory } from './task-factory.js'
 
 /** Options that the Rust core checks: a plain JSON object, empty for its defaults. */
 export type CoreOptions = Readonly<Record<string, unknown>>
@@ -37,14 +38,17 @@ export type CoreOptions = Readonly<Record<string, unknown>>
  * `contract`: with a worked example). Other tasks check theirs.
  */
 export type TaskConfig = CoreOptions & {
-  /** Name in `taskFactories` or in the `tasks` of the call; the name in metrics and of the run folder for an agent. */
+  /** Name in `taskFactories` or in the `tasks` of the call; with a `kind` the name in metrics and of the run folder. */
   readonly name: string
   /**
    * `agent`: the task is an `agentTask` of `fulmar/agent`, by the options of that function that JSON can hold. `samples` and
    * `validationSamples` may be paths of files of JSON lines. The agent posts its reward.
+   *
+   * `mlgym`: the task is an `mlGym` of `fulmar/torchrl`, likewise. `tasks` and `validationTasks` hold names of tasks that ship
+   * (`"fitTable"`, or `{ "name": "fitTable", "seed": 3 }`) and folders of others (`{ "folder": "tasks/mine" }`).
    * @default the task is one of a name
    */
-  readonly kind?: 'agent'
+  readonly kind?: 'agent' | 'mlgym'
 }
 
 /**
@@ -299,6 +303,7 @@ export function trainConfigSchema(): JsonSchema {
       SUM_DIGITS.schema,
       { type: 'object', properties: { name: { enum: others } }, required: ['name'] },
       { ...AGENT.schema, required: ['kind', 'command', 'samples'] },
+      { ...ML_GYM.schema, required: ['kind', 'tasks'] },
     ],
     default: {},
   }
@@ -339,6 +344,8 @@ const AGENT = field.section({
   concurrency: field.optional(field.integer({ min: 1 })),
   keepIn: field.optional(field.text()),
 })
+
+const KIND = field.oneOf(TASK_KINDS)
 
 const DTYPE = field.oneOf(['f32', 'bf16'], 'f32')
 
@@ -444,7 +451,10 @@ function withoutAbsent(options: CoreOptions): CoreOptions {
 }
 
 function readTask(options: CoreOptions, own: TrainConfigOptions['tasks']): TaskConfig {
-  if (options.kind !== undefined) return AGENT.read('config.task', options)
+  if (options.kind !== undefined) {
+    const kind = KIND.read('config.task.kind', options.kind)
+    return (kind === 'agent' ? AGENT : ML_GYM).read('config.task', options)
+  }
   const name = field.text('sumDigits').read('config.task.name', options.name)
   if (own !== undefined || nearestName(name, TASK_NAMES) !== undefined) taskFactory(name, own)
   if (name !== 'sumDigits' || Object.hasOwn(own ?? {}, name)) return { ...options, name }

@@ -17,6 +17,7 @@ import {
   sumDigits,
 } from '../task/index.js'
 import type { CoreOptions, TaskConfig } from './config.js'
+import { mlGymOf } from './ml-gym-config.js'
 
 /** Constructs a task from its options and the seed of the run; checks the options. */
 export type TaskFactory = (
@@ -49,10 +50,16 @@ export const taskFactories = {
   search: made(searchIn),
 } satisfies Readonly<Record<string, TaskFactory>>
 
-/** Node only, so it is loaded where a configuration asks for it. */
-const agent = made(async (options: AgentTaskOptions<unknown>) =>
-  (await import('../agent/index.js')).agentTask(options),
-)
+/** Tasks that a configuration makes by a `kind`. Node only, so they are loaded where a configuration asks for them. */
+const KINDS = {
+  agent: made(async (options: AgentTaskOptions<unknown>) =>
+    (await import('../agent/index.js')).agentTask(options),
+  ),
+  mlgym: made(mlGymOf),
+} satisfies Readonly<Record<string, TaskFactory>>
+
+/** Names of the kinds of tasks. */
+export const TASK_KINDS = ['agent', 'mlgym'] as const
 
 /** Constructs the search task from documents given as rows. */
 function searchIn({
@@ -91,7 +98,7 @@ export async function makeTask(
   seed: number,
   own: Readonly<Record<string, TaskFactory>> = {},
 ): Promise<Task<unknown>> {
-  if (kind === 'agent') return await agent({ name, ...options }, { seed })
+  if (kind !== undefined) return await KINDS[kind]({ name, ...options }, { seed })
   return await taskFactory(name, own)(options, { seed })
 }
 
