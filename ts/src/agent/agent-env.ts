@@ -36,6 +36,12 @@ export interface AgentSettings<Sample> extends Omit<AgentTaskOptions<Sample>, 's
 /** End of an agent. */
 type Ended = Pick<ProgramEnd, 'exitCode' | 'log'> & { readonly cause: RolloutCause | null }
 
+/**
+ * Runs a program in a process namespace of its own. The first process of the namespace is bubblewrap's, and is of the program's
+ * process group: when the group is killed, the system kills all that is in the namespace.
+ */
+const IN_NAMESPACE = 'bwrap --unshare-pid --die-with-parent --dev-bind / / --proc /proc --'.split(' ')
+
 const NO_PROGRAM = { exitCode: null, log: '' }
 
 /** Runs one agent. */
@@ -103,13 +109,13 @@ export class AgentEnv<Sample> implements OwnRolloutEnv {
   }
 
   async #run({ clock, signal, hasExpired }: OwnRollout, open: AgentRollout, folder: string): Promise<Ended> {
-    const { timeoutMs, programs, command, run, env } = this.#settings
+    const { timeoutMs, programs, command, run, env, processes } = this.#settings
     let program: Promise<ProgramEnd> | undefined
     const start = (stop: AbortSignal): Promise<ProgramEnd> => {
       const call = { baseURL: open.baseURL, apiKey: open.apiKey, sample: this.#sample, folder, signal: stop }
       if (command === undefined) return Promise.resolve(run?.(call)).then(() => NO_PROGRAM)
       program = programs.run({
-        command,
+        command: processes === 'namespace' ? [...IN_NAMESPACE, ...command] : command,
         env: { ...process.env, ...env, ...variablesOf(call) },
         clock,
         signal: stop,

@@ -59,6 +59,13 @@ export interface AgentTaskOptions<Sample> {
    */
   readonly env?: Readonly<Record<string, string>>
   /**
+   * What is killed at the end of a command. `group`: its process group, which a process leaves by `setsid`, as daemons do: such a
+   * process outlives the rollout. `namespace`: all that it started, as it runs in a process namespace of its own by bubblewrap
+   * (`bwrap`, Linux only); files, network and rights are those of this process.
+   * @default 'group'
+   */
+  readonly processes?: 'group' | 'namespace'
+  /**
    * Deadline of an agent in milliseconds. It is then killed, and the rollout is an error.
    * @default 600_000
    */
@@ -84,8 +91,11 @@ export interface AgentTaskOptions<Sample> {
 
 const KEYS: readonly (keyof AgentTaskOptions<never>)[] = [
   ...(['command', 'run', 'samples', 'validationSamples', 'score', 'isSolved', 'name', 'env'] as const),
-  ...(['timeoutMs', 'concurrency', 'keepIn', 'server', 'seed'] as const),
+  ...(['processes', 'timeoutMs', 'concurrency', 'keepIn', 'server', 'seed'] as const),
 ]
+
+/** Ways to end a command. */
+export const PROCESSES = ['group', 'namespace'] as const
 
 const TIMEOUT_MS_DEFAULT = 600_000
 const CONCURRENCY_DEFAULT = 16
@@ -96,7 +106,7 @@ const CONCURRENCY_DEFAULT = 16
  *
  * A command has these environment variables: `OPENAI_BASE_URL` and `OPENAI_API_KEY`, which clients read by themselves;
  * `FULMAR_SAMPLE`, its sample as JSON; `FULMAR_FOLDER`, an empty folder for its files. Exit code 0 is a completed
- * rollout, another one is an error. At its end its whole process group is killed.
+ * rollout, another one is an error. At its end its whole process group is killed; see `processes` for what leaves the group.
  *
  * Temperature, filters and limits are those of the rollouter, whatever a request asks for. A rollouter's
  * `stepTimeoutMs`, `onTruncation` and `minCompletionTokens` are for conversations that it holds itself. Node only.
@@ -180,6 +190,13 @@ function checkOptions<Sample>(options: AgentTaskOptions<Sample>): void {
     if (value !== undefined && typeof value !== 'function')
       throw new FulmarError('MALFORMED', `${name} must be a function: got ${describeValue(value)}`)
   }
+  const { processes = 'group' } = options
+  if (!PROCESSES.includes(processes)) {
+    const rule = `processes must be ${PROCESSES.join(' or ')}`
+    throw new FulmarError('UNKNOWN_NAME', `${rule}: got ${describeValue(processes)}`)
+  }
+  if (processes !== 'group' && command === undefined)
+    throw new FulmarError('MALFORMED', `processes must be group for a function: got ${processes}`)
   for (const [name, value] of Object.entries({ timeoutMs, concurrency })) {
     if (!Number.isSafeInteger(value) || value < 1)
       throw new FulmarError('OUT_OF_RANGE', `${name} must be a positive integer: got ${value}`)

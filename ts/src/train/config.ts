@@ -340,6 +340,7 @@ const AGENT = field.section({
   samples: SAMPLES,
   validationSamples: field.optional(SAMPLES),
   env: field.optional(field.record()),
+  processes: field.optional(field.oneOf(['group', 'namespace'])),
   timeoutMs: field.optional(field.integer({ min: 1 })),
   concurrency: field.optional(field.integer({ min: 1 })),
   keepIn: field.optional(field.text()),

@@ -2,6 +2,7 @@
 
 import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
@@ -14,12 +15,17 @@ import {
   type RolloutGroup,
 } from '../../src/rollout/index.js'
 import { ManualClock } from '../../src/telemetry/index.js'
+import { ScriptedPolicy } from '../../src/testing/index.js'
+import { Sandbox } from '../../src/tools/index.js'
+import { has } from '../needs.js'
 import { chat, post } from './client.js'
-import { gate, renderer, scripted, textOf, user } from './scripted.js'
+import { gate, renderer, says, scripted, textOf, user } from './scripted.js'
 
 interface Sample {
   readonly question: string
 }
+
+const hasNamespaces = has('bubblewrap', (await Sandbox.support({ backend: 'bubblewrap' })).isUsable)
 
 const SAMPLE = { question: 'Why?' }
 
@@ -156,6 +162,35 @@ describe('a program', () => {
     const pid = Number(rollout.program?.log)
     expect([rollout.status, pid > 0]).toEqual(['completed', true])
     await expect.poll(() => existsSync(`/proc/${pid}/exe`)).toBe(false)
+  })
+
+  it.runIf(hasNamespaces)('in a namespace leaves nothing behind, in whatever session it is', async () => {
+    // A connection of a process with a session of its own, which ends with the process.
+    const [connected, ended] = [gate(), gate()]
+    const listener = createServer((socket) => {
+      connected.open()
+      socket.on('close', ended.open).on('error', () => {})
+      socket.resume()
+    })
+    await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve))
+    const { port } = listener.address() as AddressInfo
+    const daemon = `require('node:net').connect(${port}, '127.0.0.1'); setInterval(() => {}, 1_000)`
+    const code = `
+      const { spawn } = await import('node:child_process')
+      spawn(process.execPath, ['-e', ${JSON.stringify(daemon)}], { stdio: 'ignore', detached: true }).unref()
+      await (await import('node:fs/promises')).writeFile(FULMAR_FOLDER + '/answer.txt', await ask('More?').then(String))
+      process.exit(7)`
+    const policy = new ScriptedPolicy({
+      reply: async (_, call) => {
+        if (call === 1) await connected.passed
+        return says('Because.')
+      },
+    })
+    const rollout = await only({ command: command(code), processes: 'namespace', score: () => 1 }, policy)
+    expect(rollout.program?.exitCode).toBe(7)
+    expect(rollout.turns.length).toBe(2)
+    await ended.passed
+    listener.close()
   })
 
   it('that floods its output has the end of it', async () => {
@@ -306,6 +341,8 @@ describe('a task of agents', () => {
     ['timeoutMs', { samples: [1], run, timeoutMs: 0 }, 'OUT_OF_RANGE'],
     ['concurrency', { samples: [1], run, concurrency: 1.5 }, 'OUT_OF_RANGE'],
     ['timeout', { samples: [1], run, timeout: 1 }, 'UNKNOWN_NAME'],
+    ['processes', { samples: [1], command: ['x'], processes: 'cgroup' }, 'UNKNOWN_NAME'],
+    ['processes', { samples: [1], run, processes: 'namespace' }, 'MALFORMED'],
   ])('needs valid options: %s', (name, options, code) => {
     const make = () => agentTask(options as unknown as AgentTaskOptions<number>)
     expect(make).toThrow(expect.objectContaining({ code, message: expect.stringContaining(name) }))
