@@ -38,7 +38,7 @@ pub use log_prob::{
     log_prob_rows, softmax_row, top_k_log_probs,
 };
 pub use log_sum_sq::{log_sum_sq_prob_row, log_sum_sq_prob_rows};
-pub use matmul::{MatRef, Panels, add_bias, bias_backward, matmul, matmul_each};
+pub use matmul::{MatRef, MatmulPrecision, Panels, add_bias, bias_backward, matmul, matmul_each};
 pub use newton_schulz::newton_schulz;
 pub use pages::prefer_huge_pages;
 pub use parallel::{for_each_part, num_threads, together};

@@ -13,10 +13,11 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use super::MatRef;
 use super::panels::{Format, LINE, Line, resize};
+use super::rounded::{round_inputs, round_outputs};
 use super::tile::{self, Operands, PANEL, Pair, Place, Places, Stored, Vector};
 use super::transpose::transpose;
+use super::{MatRef, MatmulPrecision};
 use crate::floats::Floats;
 use crate::lanes::prefetch;
 use crate::parallel::for_tasks;
@@ -90,6 +91,11 @@ impl<'a> Factor<'a> {
     /// Returns whether the weights are of 8 bits, whose products are not those of this file.
     pub(super) fn is_quantized(&self) -> bool {
         self.right.panels.is_some_and(|panels| panels.format == Format::Q8)
+    }
+
+    /// Returns whether both operands are rounded to bfloat16.
+    pub(super) fn is_rounded(&self) -> bool {
+        self.right.precision == MatmulPrecision::Bf16
     }
 
     pub(super) const fn num_panels(&self) -> usize {
@@ -335,9 +341,10 @@ impl Task<'_> {
                 && (panel + most) * PANEL <= num_cols;
             let count = if is_whole { most } else { 1 };
             let (first, panel_items) = match packed {
-                Some(packed) => {
-                    (packed.panel::<W>(panel).wrapping_add(inputs.start * W::ITEMS), packed.inputs * W::ITEMS)
-                }
+                Some(packed) => (
+                    packed.panel::<W>(panel).wrapping_add(inputs.start * W::ITEMS),
+                    self.of.left.cols * W::ITEMS,
+                ),
                 None => {
                     let items = inputs.len() * PANEL;
                     (scratch.panels.as_ptr().cast::<W>().wrapping_add((panel - window.start) * items), items)
@@ -381,12 +388,24 @@ pub(super) fn floats_of(lines: &mut [Line]) -> &mut [f32] {
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * LINE) }
 }
 
-/// Packs some inputs of panels of an unpacked weight, each as `[input][PANEL]`.
+/// Packs some inputs of panels of an unpacked weight, each as `[input][PANEL]`; words of two inputs if the product
+/// rounds its operands.
 pub(super) fn pack(right: MatRef<'_>, panels: Range<usize>, inputs: Range<usize>, scratch: &mut Scratch) {
     let (cols, floats) = (panels.start * PANEL..right.cols.min(panels.end * PANEL), inputs.len() * PANEL);
     resize(&mut scratch.panels, panels.len() * floats);
     let to = &mut floats_of(&mut scratch.panels)[..panels.len() * floats];
     if inputs.is_empty() {
+        return;
+    }
+    let is_rounded = right.precision == MatmulPrecision::Bf16;
+    if right.col_stride == 1 && is_rounded {
+        scratch.wide.resize(cols.len(), 0.0);
+        for (input, word) in (0..).step_by(PANEL).zip(inputs) {
+            round_inputs(right, cols.clone(), word, &mut scratch.wide);
+            for (panel, words) in (0..).step_by(floats).zip(scratch.wide.chunks(PANEL)) {
+                to[panel + input..][..words.len()].copy_from_slice(words);
+            }
+        }
         return;
     }
     if right.col_stride == 1 {
@@ -406,6 +425,10 @@ pub(super) fn pack(right: MatRef<'_>, panels: Range<usize>, inputs: Range<usize>
         let end = cols.end.min(col + PANEL);
         let of_col = |col: usize| col * right.col_stride + inputs.start..col * right.col_stride + inputs.end;
         match right.data {
+            _ if is_rounded => {
+                round_outputs(right, col..end, inputs.clone(), &mut scratch.wide);
+                transpose(&scratch.wide, inputs.len(), inputs.len(), to, PANEL);
+            }
             Floats::F32(data) => {
                 let from = &data[of_col(col).start..of_col(end - 1).end];
                 transpose(from, right.col_stride, inputs.len(), to, PANEL);

@@ -6,11 +6,12 @@ use std::collections::TryReserveError;
 
 use half::bf16;
 
-use super::MatRef;
 use super::packed::{Scratch, floats_of, pack};
 use super::quantized::{BLOCK, BLOCK_BYTES, quantize_panel};
+use super::rounded::num_words;
 use super::tile::{PANEL, Pair, Stored};
 use super::transpose::transpose;
+use super::{MatRef, MatmulPrecision};
 use crate::floats::{Floats, bf16_to_f32};
 use crate::pages::prefer_huge_pages;
 use crate::parallel::for_tasks;
@@ -31,7 +32,8 @@ pub(super) fn resize(lines: &mut Vec<Line>, floats: usize) {
 const ZEROS: Line = Line([0.0; LINE]);
 
 /// A weight `[outputs, inputs]` in panels of 32 outputs, `[panel][input][32]`, for products `x w^T`. The last panel
-/// is filled up with zeros. bfloat16 stays bfloat16: a word holds outputs j and j + 16 of its panel.
+/// is filled up with zeros. bfloat16 stays bfloat16: a word holds outputs j and j + 16 of its panel, or two inputs of an
+/// output if products round their operands.
 ///
 /// Takes as much memory as the weight, and one pass over it to pack.
 ///
@@ -59,6 +61,8 @@ pub(super) enum Format {
     #[default]
     F32,
     Bf16,
+    /// Words of two inputs in bfloat16, whose products round the rows likewise.
+    Rounded,
     /// Blocks of 8 bits with scales.
     Q8,
 }
@@ -89,6 +93,11 @@ impl Panels {
         MatRef::of_panels(self)
     }
 
+    /// Returns the precision of products with the weight.
+    pub(super) const fn precision(&self) -> MatmulPrecision {
+        if matches!(self.format, Format::Rounded) { MatmulPrecision::Bf16 } else { MatmulPrecision::F32 }
+    }
+
     /// Packs another weight in the same memory.
     ///
     /// # Errors
@@ -105,6 +114,36 @@ impl Panels {
                 Floats::F32(weight) => pack_panel(weight, inputs, to),
                 Floats::Bf16(weight) => pack_pairs(weight, inputs, to),
             }
+        })
+    }
+
+    /// Packs another weight, the right operand `[inputs, outputs]` of a product `x w^T`, for products in
+    /// [`MatmulPrecision::Bf16`], with the bits of the weight that is not packed. Takes half the memory.
+    ///
+    /// # Errors
+    /// If there is no memory for it; the panels are then empty.
+    ///
+    /// # Panics
+    /// If `right` is packed.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_kernel::{MatRef, MatmulPrecision, Panels, matmul};
+    /// let weight = [1.0 + 1e-4, 2.0]; // an output of two inputs
+    /// let mut panels = Panels::default();
+    /// panels.round(MatRef::new(&weight, 1, 2).transposed())?;
+    /// let mut out = [0.0];
+    /// matmul(&mut out, MatRef::new(&[1.0, 1.0 + 1e-4], 1, 2), panels.transposed(), false);
+    /// assert_eq!(out, [3.0]);
+    /// # Ok::<(), std::collections::TryReserveError>(())
+    /// ```
+    pub fn round(&mut self, right: MatRef<'_>) -> Result<(), TryReserveError> {
+        assert!(right.panels.is_none(), "packed weights are not packed again");
+        let (right, words) = (right.in_precision(MatmulPrecision::Bf16), num_words(right.rows));
+        self.fill([right.cols, right.rows], Format::Rounded, |panel, to| {
+            let mut scratch = Scratch::default();
+            pack(right, panel..panel + 1, 0..words, &mut scratch);
+            to.copy_from_slice(&floats_of(&mut scratch.panels)[..words * PANEL]);
         })
     }
 
@@ -134,7 +173,7 @@ impl Panels {
     /// # Ok::<(), std::collections::TryReserveError>(())
     /// ```
     pub fn quantize(&mut self, right: MatRef<'_>) -> Result<(), TryReserveError> {
-        let inputs = right.rows;
+        let (right, inputs) = (right.in_precision(MatmulPrecision::F32), right.rows);
         self.fill([right.cols, inputs], Format::Q8, |panel, to| {
             let mut scratch = Scratch::default();
             if let Some(packed) = right.panels {
@@ -193,13 +232,16 @@ impl Panels {
         if self.format == Format::F32 {
             return Cow::Borrowed(floats);
         }
-        let halves = |words: &[f32; Pair::ITEMS]| {
-            let lower = words.map(|word| f32::from_bits(word.to_bits() << 16));
-            let upper = words.map(|word| f32::from_bits(word.to_bits() & 0xffff_0000));
-            [lower, upper]
-        };
-        let (inputs, _) = floats.as_chunks();
-        Cow::Owned(inputs.iter().flat_map(halves).flatten().collect())
+        // A word has two outputs of an input, or two inputs of an output: in either case, the lower halves of some
+        // words come before their upper halves.
+        let lower = |word: &f32| f32::from_bits(word.to_bits() << 16);
+        let upper = |word: &f32| f32::from_bits(word.to_bits() & 0xffff_0000);
+        let words = if self.format == Format::Bf16 { Pair::ITEMS } else { PANEL };
+        let halves =
+            |words: &[f32]| words.iter().map(lower).chain(words.iter().map(upper)).collect::<Vec<_>>();
+        let mut wide: Vec<f32> = floats.chunks_exact(words).flat_map(halves).collect();
+        wide.truncate(self.inputs * PANEL);
+        Cow::Owned(wide)
     }
 
     /// Returns the size of a panel, a whole number of lines.
@@ -207,6 +249,7 @@ impl Panels {
         match self.format {
             Format::F32 => self.inputs * PANEL,
             Format::Bf16 => self.inputs * Pair::ITEMS,
+            Format::Rounded => num_words(self.inputs) * PANEL,
             Format::Q8 => self.inputs.div_ceil(BLOCK) * BLOCK_BYTES / size_of::<f32>(),
         }
     }

@@ -163,7 +163,9 @@ pub(super) trait Vector: Copy {
 /// # Safety
 /// As [`Vector::tile`].
 #[inline(always)]
-unsafe fn tile<V: Vector, W: Stored, const R: usize, const C: usize, const P: usize>(of: &Operands<W>) {
+pub(super) unsafe fn tile<V: Vector, W: Stored, const R: usize, const C: usize, const P: usize>(
+    of: &Operands<W>,
+) {
     let span = C / 2 * V::LANES;
     for base in (0..HALF).step_by(span) {
         // SAFETY: what the caller promised: `base + span` is at most half a panel.
@@ -341,6 +343,10 @@ macro_rules! arithmetic {
         }
     };
 }
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use arithmetic;
+pub(super) use tiles;
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512 {

@@ -1,0 +1,189 @@
+//! Registers of sums over words of two bfloat16 inputs.
+
+#[cfg(target_arch = "x86_64")]
+pub(in super::super) mod avx512 {
+    use super::super::super::tile::{Operands, Stored, Vector, arithmetic, tile, tiles};
+    use super::super::{adjacent_by_halves, interleaved_by_halves};
+    use std::arch::x86_64::*;
+
+    /// A register of AVX-512.
+    #[derive(Clone, Copy)]
+    pub(in super::super::super) struct Of(__m512);
+
+    impl Vector for Of {
+        const LANES: usize = 16;
+        const ROWS: usize = 12;
+        const INPUTS: usize = 640;
+
+        fn panels(rows: usize) -> usize {
+            match rows {
+                1 => 4,
+                2 => 2,
+                _ => 1,
+            }
+        }
+
+        tiles! {
+            target_feature(enable = "avx512f,avx512bf16");
+            1, 4 => 2; 1, 1 => 2; 2, 2 => 2; 2, 1 => 2; 3, 1 => 2; 4, 1 => 2; 5, 1 => 2; 6, 1 => 2; 7, 1 => 2;
+            8, 1 => 2; 9, 1 => 2; 10, 1 => 2; 11, 1 => 2; 12, 1 => 2;
+        }
+
+        arithmetic! {
+            _mm512_set1_ps _mm512_loadu_ps _mm512_loadu_si512 __m512i _mm512_set1_epi32 _mm512_and_si512
+            _mm512_slli_epi32 _mm512_castsi512_ps _mm512_storeu_ps _mm512_add_ps add_pairs
+        }
+    }
+
+    /// Adds the products of the inputs of words.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    fn add_pairs(x: __m512, w: __m512, sum: __m512) -> __m512 {
+        // SAFETY: both types are 512 bits, and all bits are values of both.
+        let halves = |words: __m512| unsafe { std::mem::transmute::<__m512, __m512bh>(words) };
+        _mm512_dpbf16_ps(sum, halves(x), halves(w))
+    }
+
+    /// Returns whether this processor has the instructions of [`adjacent`] and [`interleaved`].
+    pub(in super::super) fn suits() -> bool {
+        use std::arch::is_x86_feature_detected as has;
+        has!("avx512f") && has!("avx512bw") && has!("avx512vl")
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    pub(in super::super) fn adjacent(from: &[f32], to: &mut [f32]) {
+        adjacent_by_halves(from, to);
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    pub(in super::super) fn interleaved(lower: &[f32], upper: Option<&[f32]>, to: &mut [f32]) {
+        interleaved_by_halves(lower, upper, to);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(in super::super) mod avx2 {
+    use super::super::super::tile::{Operands, Stored, Vector, arithmetic, tile, tiles};
+    use super::super::add_pair;
+    use std::arch::x86_64::*;
+
+    /// A register of AVX2.
+    #[derive(Clone, Copy)]
+    pub(in super::super::super) struct Of(__m256);
+
+    impl Vector for Of {
+        const LANES: usize = 8;
+        const ROWS: usize = 6;
+        const INPUTS: usize = 256;
+
+        fn panels(_: usize) -> usize {
+            1
+        }
+
+        tiles! {
+            target_feature(enable = "avx2,fma");
+            1, 1 => 4; 2, 1 => 4; 3, 1 => 2; 4, 1 => 2; 5, 1 => 2; 6, 1 => 2;
+        }
+
+        arithmetic! {
+            _mm256_set1_ps _mm256_loadu_ps _mm256_loadu_si256 __m256i _mm256_set1_epi32 _mm256_and_si256
+            _mm256_slli_epi32 _mm256_castsi256_ps _mm256_storeu_ps _mm256_add_ps add_pairs
+        }
+    }
+
+    /// Adds the products of the inputs of words.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn add_pairs(x: __m256, w: __m256, sum: __m256) -> __m256 {
+        let mask = _mm256_castsi256_ps(_mm256_set1_epi32(0xffff_0000_u32 as i32));
+        let upper = |words: __m256| _mm256_and_ps(words, mask);
+        let lower = |words| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_castps_si256(words)));
+        let first = _mm256_fmadd_ps(upper(x), upper(w), sum);
+        let both = _mm256_fmadd_ps(lower(x), lower(w), first);
+        if are_small(first, both) { one_by_one(x, w, sum) } else { both }
+    }
+
+    /// Returns whether one of the sums is the smallest normal number or below, but not 0.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn are_small(first: __m256, both: __m256) -> bool {
+        let (one, most) = (_mm256_set1_epi32(1), _mm256_set1_epi32(f32::MIN_POSITIVE.to_bits() as i32 - 1));
+        let is_small = |sums: __m256| {
+            let size = _mm256_srli_epi32::<1>(_mm256_slli_epi32::<1>(_mm256_castps_si256(sums)));
+            let less = _mm256_sub_epi32(size, one);
+            _mm256_cmpeq_epi32(_mm256_min_epu32(less, most), less)
+        };
+        let any = _mm256_or_si256(is_small(first), is_small(both));
+        _mm256_testz_si256(any, any) == 0
+    }
+
+    #[cold]
+    #[target_feature(enable = "avx2,fma")]
+    fn one_by_one(x: __m256, w: __m256, sum: __m256) -> __m256 {
+        // SAFETY: a register is eight floats.
+        let floats = |of: __m256| unsafe { std::mem::transmute::<__m256, [f32; 8]>(of) };
+        let (x, w, mut sum) = (floats(x), floats(w), floats(sum));
+        sum.iter_mut().zip(x.iter().zip(w)).for_each(|(sum, (x, w))| *sum = add_pair(*x, w, *sum));
+        // SAFETY: as above.
+        unsafe { std::mem::transmute(sum) }
+    }
+}
+
+pub(in super::super) mod portable {
+    use super::super::super::tile::{Operands, Stored, Vector, tile, tiles};
+    use super::super::add_pair;
+
+    /// Four sums, by the definition.
+    #[derive(Clone, Copy)]
+    pub(in super::super::super) struct Of([f32; 4]);
+
+    impl Vector for Of {
+        const LANES: usize = 4;
+        const ROWS: usize = 6;
+        const INPUTS: usize = 256;
+
+        fn panels(_: usize) -> usize {
+            1
+        }
+
+        tiles! {
+            inline;
+            1, 1 => 8; 2, 1 => 4; 3, 1 => 2; 4, 1 => 2; 5, 1 => 2; 6, 1 => 2;
+        }
+
+        #[inline(always)]
+        unsafe fn splat(value: f32) -> Self {
+            Self([value; 4])
+        }
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self {
+            // SAFETY: the caller promised the places, here and below.
+            Self(unsafe { from.cast::<[f32; 4]>().read_unaligned() })
+        }
+        #[inline(always)]
+        unsafe fn lower(from: *const u32) -> Self {
+            // SAFETY: as above.
+            let words = unsafe { from.cast::<[u32; 4]>().read_unaligned() };
+            Self(words.map(|word| f32::from_bits(word << 16)))
+        }
+        #[inline(always)]
+        unsafe fn upper(from: *const u32) -> Self {
+            // SAFETY: as above.
+            let words = unsafe { from.cast::<[u32; 4]>().read_unaligned() };
+            Self(words.map(|word| f32::from_bits(word & 0xffff_0000)))
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32) {
+            // SAFETY: as above.
+            unsafe { to.cast::<[f32; 4]>().write_unaligned(self.0) }
+        }
+        #[inline(always)]
+        unsafe fn add(self, other: Self) -> Self {
+            Self(std::array::from_fn(|lane| self.0[lane] + other.0[lane]))
+        }
+        #[inline(always)]
+        unsafe fn multiply_add(self, weight: Self, sum: Self) -> Self {
+            Self(std::array::from_fn(|lane| add_pair(self.0[lane], weight.0[lane], sum.0[lane])))
+        }
+    }
+}
