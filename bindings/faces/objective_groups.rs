@@ -155,7 +155,7 @@ fn head_of<'a>(
 ) -> CoreResult<LinearHead<'a>> {
     let (width, compute) = (index_from_f64("width", width)?, compute_of(device)?);
     let (weight, bias) = (weight.into(), bias.map(Into::into));
-    Ok(LinearHead { weight, panels: None, bias, width, temperature, compute })
+    Ok(LinearHead { weight, panels: None, bias, width, temperature, precision: Default::default(), compute })
 }
 
 /// Returns the gradients by hidden states, then weights, then bias.

@@ -11,8 +11,8 @@
 //! [`cpu`], the parts of operations that run on the processor.
 
 pub use fulmar_kernel::{
-    AdamwStep, AttentionSaved, AttentionShape, Floats, LogProb, MatRef, Panels, RopeTable, SgdStep, Spans,
-    rope_frequencies,
+    AdamwStep, AttentionSaved, AttentionShape, Floats, LogProb, MatRef, MatmulPrecision, Panels, RopeTable,
+    SgdStep, Spans, rope_frequencies,
 };
 
 pub mod cpu;

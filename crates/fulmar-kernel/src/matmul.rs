@@ -10,6 +10,7 @@
 
 mod packed;
 mod panels;
+mod precision;
 mod quantized;
 mod rounded;
 #[cfg(target_arch = "x86_64")]
@@ -18,25 +19,13 @@ mod tile;
 mod transpose;
 
 pub use panels::Panels;
+pub use precision::MatmulPrecision;
 
 use packed::Factor;
 
 use crate::floats::Floats;
 use crate::lanes::dot;
 use crate::parallel::{add_column_sums, for_rows};
-
-/// The precision of the operands of a product, as `torch.set_float32_matmul_precision` selects it. Sums are in single
-/// precision either way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MatmulPrecision {
-    /// Single precision.
-    #[default]
-    F32,
-    /// bfloat16: each number of both operands is rounded to the nearest, ties to even, and to 0 below `2^-126`. Up to
-    /// twice as fast on processors with AVX512-BF16; others give the same bits, but take longer than in single
-    /// precision.
-    Bf16,
-}
 
 /// A borrowed row-major matrix, optionally read transposed.
 #[derive(Debug, Clone, Copy)]

@@ -11,7 +11,7 @@ mod squares;
 use std::borrow::Cow;
 
 use fulmar_compute::cpu::together;
-use fulmar_compute::{Compute, Floats, Memory, RopeTable};
+use fulmar_compute::{Compute, Floats, MatmulPrecision, Memory, RopeTable};
 use fulmar_core::{Device, Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
 
@@ -74,6 +74,7 @@ pub struct Decoder {
     /// Activations that an engine kept for the next forward pass.
     pub(crate) kept: KeptActivations,
     recomputes: bool,
+    matmul_precision: MatmulPrecision,
     version: u64,
 }
 
@@ -118,6 +119,7 @@ impl Decoder {
             spare: Spare::default(),
             kept: KeptActivations::default(),
             recomputes: false,
+            matmul_precision: MatmulPrecision::F32,
             version: 0,
         })
     }
@@ -219,7 +221,10 @@ impl Decoder {
     /// # Errors
     /// `OutOfMemory` if there is no memory for the merged weights.
     pub(crate) fn merged_lora(&self) -> Result<Option<MergedLora<'_>>> {
-        self.lora.as_ref().map(|lora| lora.merged(&self.layout, self.stored())).transpose()
+        self.lora
+            .as_ref()
+            .map(|lora| lora.merged(&self.layout, self.stored(), self.matmul_precision))
+            .transpose()
     }
 
     /// Counts a change of the weights.
@@ -488,6 +493,7 @@ impl Decoder {
             weights: self.stored(),
             panels: self.weights.panels(),
             lora: lora.map(|lora| lora.layer(index)),
+            precision: self.matmul_precision,
             compute: self.compute,
         }
     }
@@ -499,6 +505,7 @@ impl Decoder {
             weights: self.stored(),
             panels: self.weights.panels(),
             logits_max: LOGITS_CHUNK,
+            precision: self.matmul_precision,
             compute: self.compute,
         }
     }

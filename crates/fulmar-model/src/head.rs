@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, LogProb, MatRef, Memory};
+use fulmar_compute::{Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory};
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_objective::{HeadGradientsMut, LinearHead};
 
@@ -56,6 +56,8 @@ pub(crate) struct Head<'a> {
     pub panels: Option<&'a PanelsByStart>,
     /// Floats of logits held at once; a single row may be longer.
     pub logits_max: usize,
+    /// The precision of products with the vocabulary; those with a scalar head are few, and in single precision.
+    pub precision: MatmulPrecision,
     pub compute: Compute,
 }
 
@@ -276,7 +278,7 @@ impl Head<'_> {
     fn vocabulary(&self) -> LinearHead<'_> {
         let range = self.layout.head.clone().unwrap_or(0..0);
         let panels = self.panels.and_then(|panels| panels.get(&range.start));
-        LinearHead { panels, ..self.linear(self.weights.slice(range), None) }
+        LinearHead { panels, precision: self.precision, ..self.linear(self.weights.slice(range), None) }
     }
 
     /// Returns the scalar head at `ranges` of `trained`.
@@ -292,6 +294,7 @@ impl Head<'_> {
             bias,
             width: self.config.hidden_size,
             temperature: 1.0,
+            precision: MatmulPrecision::F32,
             compute: self.compute,
         }
     }

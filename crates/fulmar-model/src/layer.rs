@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, MatRef, Memory, Panels, RopeTable};
+use fulmar_compute::{Compute, Floats, MatRef, MatmulPrecision, Memory, Panels, RopeTable};
 
 use crate::config::DecoderConfig;
 use crate::lora::LayerLora;
@@ -119,6 +119,7 @@ pub(crate) struct Layer<'a> {
     pub weights: Floats<'a>,
     pub panels: Option<&'a PanelsByStart>,
     pub lora: Option<LayerLora<'a>>,
+    pub precision: MatmulPrecision,
     pub compute: Compute,
 }
 
@@ -130,7 +131,8 @@ impl Layer<'_> {
 
     /// Returns the frozen or trained weight of a projection, `[outputs, inputs]`, without its adapter.
     fn weight(&self, linear: &Linear) -> MatRef<'_> {
-        MatRef::of(self.weights.slice(linear.weight.clone()), linear.outputs, linear.inputs)
+        let weights = self.weights.slice(linear.weight.clone());
+        MatRef::of(weights, linear.outputs, linear.inputs).in_precision(self.precision)
     }
 
     /// Returns the transposed weight of a projection, merged with its adapter if it has one.
@@ -345,12 +347,8 @@ impl Layer<'_> {
         match (gradients, self.lora) {
             (Gradients::Weights(all), _) => {
                 let d_weight = &mut all[linear.weight.clone()];
-                self.compute.matmul(
-                    d_weight,
-                    d_rows.transposed(),
-                    MatRef::new(input, rows, linear.inputs),
-                    true,
-                );
+                let input = MatRef::new(input, rows, linear.inputs).in_precision(self.precision);
+                self.compute.matmul(d_weight, d_rows.transposed(), input, true);
             }
             (Gradients::Adapter(adapter), Some(lora)) => lora.backward(linear, d_out, input, d_in, adapter),
             (Gradients::Adapter(_), None) => {}

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, MatRef, Memory};
+use fulmar_compute::{Compute, Floats, MatRef, MatmulPrecision, Memory};
 use fulmar_core::{Error, ErrorKind, Result, Rng};
 use fulmar_tensor::safetensors;
 
@@ -158,7 +158,12 @@ impl Lora {
     ///
     /// # Errors
     /// `OutOfMemory` if there is no memory for the sums.
-    pub(crate) fn merged(&self, layout: &Layout, weights: Floats<'_>) -> Result<MergedLora<'_>> {
+    pub(crate) fn merged(
+        &self,
+        layout: &Layout,
+        weights: Floats<'_>,
+        precision: MatmulPrecision,
+    ) -> Result<MergedLora<'_>> {
         let panels = self.merged.packed_by(|packed| {
             let mut sum = Vec::new();
             for (linear, pair) in self.adapted(layout) {
@@ -167,7 +172,7 @@ impl Lora {
                 self.add_product(linear, pair, &mut sum);
                 let panels = packed.entry(linear.weight.start).or_default();
                 panels
-                    .pack(Floats::F32(&sum), linear.outputs, linear.inputs)
+                    .pack_for(precision, Floats::F32(&sum), linear.outputs, linear.inputs)
                     .map_err(|_| too_large(linear))?;
             }
             Ok(())
@@ -391,7 +396,7 @@ mod tests {
         let lora =
             Lora::new(LoraConfig { r: 2, ..LoraConfig::default() }, &layout(), Floats::F32(&[]), 7).unwrap();
         let (layout, base) = (layout(), vec![0.5; layout().len]);
-        let merged = lora.merged(&layout, Floats::F32(&base)).unwrap();
+        let merged = lora.merged(&layout, Floats::F32(&base), MatmulPrecision::F32).unwrap();
         let panels = merged.layer(1).merged(&layout.layers[1].q).unwrap();
         let (input, mut out) = ([1.0; 8], [0.0; 8]);
         Compute::Cpu.matmul(&mut out, MatRef::new(&input, 1, 8), panels.transposed(), false);

@@ -1,6 +1,6 @@
 //! The weights of a decoder: single precision, or bfloat16 for half the memory and half the bytes to read.
 
-use fulmar_compute::{Compute, Floats, Memory};
+use fulmar_compute::{Compute, Floats, MatmulPrecision, Memory};
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::bf16;
 
@@ -49,14 +49,20 @@ impl Weights {
         self.panels.get()
     }
 
-    /// Packs the weights that begin where `is_read` returns `true`, unless they are packed. Takes their memory
-    /// once more; a weight that does not fit is packed in each pass.
-    pub(crate) fn pack(&self, layout: &Layout, is_read: impl Fn(usize) -> bool) -> Result<()> {
+    /// Packs the weights that begin where `is_read` returns `true` for products in `precision`, unless they are packed.
+    /// Takes their memory once more; a weight that does not fit is packed in each pass.
+    pub(crate) fn pack(
+        &self,
+        layout: &Layout,
+        precision: MatmulPrecision,
+        is_read: impl Fn(usize) -> bool,
+    ) -> Result<()> {
         let pack = |packed: &mut PanelsByStart| {
             packed.retain(|start, _| is_read(*start));
             for (range, inputs) in layout.matrices().filter(|(range, _)| is_read(range.start)) {
                 let panels = packed.entry(range.start).or_default();
-                if panels.pack(self.view().slice(range.clone()), range.len() / inputs, inputs).is_err() {
+                let (weight, outputs) = (self.view().slice(range.clone()), range.len() / inputs);
+                if panels.pack_for(precision, weight, outputs, inputs).is_err() {
                     packed.remove(&range.start);
                 }
             }

@@ -14,7 +14,7 @@ mod squares;
 
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, LogProb, MatRef, Panels};
+use fulmar_compute::{Compute, Floats, LogProb, MatRef, MatmulPrecision, Panels};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::batch::{check_len, finite};
@@ -179,7 +179,7 @@ pub fn logits_loss<R>(
 /// ```
 /// use fulmar_objective::{LinearHead, TokenGradients};
 /// let weight = [1.0, 0.0, 0.0, 1.0].as_slice().into();
-/// let head = LinearHead { weight, panels: None, bias: None, width: 2, temperature: 1.0, compute: Default::default() };
+/// let head = LinearHead { weight, panels: None, bias: None, width: 2, temperature: 1.0, precision: Default::default(), compute: Default::default() };
 /// let hidden = [0.0, 0.0]; // one token
 /// let found = head.log_probs(&hidden, &[0])?;
 /// assert_eq!(found.log_prob, [-std::f32::consts::LN_2]);
@@ -200,6 +200,8 @@ pub struct LinearHead<'a> {
     pub width: usize,
     /// Divides the logits; finite and above 0.
     pub temperature: f64,
+    /// The precision of the products, forward and backward. Panels keep the precision that they were packed for.
+    pub precision: MatmulPrecision,
     /// The device.
     pub compute: Compute,
 }
@@ -299,7 +301,7 @@ impl LinearHead<'_> {
     /// ```
     /// use fulmar_objective::LinearHead;
     /// let weight = [1.0, 2.0].as_slice().into();
-    /// let head = LinearHead { weight, panels: None, bias: None, width: 1, temperature: 1.0, compute: Default::default() };
+    /// let head = LinearHead { weight, panels: None, bias: None, width: 1, temperature: 1.0, precision: Default::default(), compute: Default::default() };
     /// let mut seen = Vec::new();
     /// head.walk(&[1.0, 10.0, 100.0], 4, |rows, logits| Ok(seen.push((rows, logits.to_vec()))))?;
     /// assert_eq!(seen, [(0..2, vec![1.0, 2.0, 10.0, 20.0]), (2..3, vec![100.0, 200.0])]);
@@ -332,7 +334,7 @@ impl LinearHead<'_> {
     /// ```
     /// use fulmar_objective::LinearHead;
     /// let weight = [1.0, 2.0].as_slice().into();
-    /// let head = LinearHead { weight, panels: None, bias: None, width: 1, temperature: 1.0, compute: Default::default() };
+    /// let head = LinearHead { weight, panels: None, bias: None, width: 1, temperature: 1.0, precision: Default::default(), compute: Default::default() };
     /// let mut logits = [0.0; 4];
     /// head.logits(&[1.0, 10.0], &mut logits)?;
     /// assert_eq!(logits, [1.0, 2.0, 10.0, 20.0]);
@@ -341,7 +343,7 @@ impl LinearHead<'_> {
     pub fn logits(&self, hidden: &[f32], logits: &mut [f32]) -> Result<()> {
         let (vocab, rows) = (self.check(hidden)?, hidden.len() / self.width);
         check_len("logits", logits.len(), "rows times V", rows * vocab)?;
-        let unpacked = MatRef::of(self.weight, vocab, self.width).transposed();
+        let unpacked = self.weight(vocab).transposed();
         let weight = self.panels.map_or(unpacked, Panels::transposed);
         self.compute.matmul(logits, MatRef::new(hidden, rows, self.width), weight, false);
         if let Some(bias) = self.bias {
@@ -394,15 +396,19 @@ impl LinearHead<'_> {
         check_len("d_logits", d_logits.len(), "rows times V", rows * vocab)?;
         divide(d_logits, self.temperature, self.compute);
         let d_rows = MatRef::new(d_logits, rows, vocab);
-        self.compute.matmul(into.hidden, d_rows, MatRef::of(self.weight, vocab, self.width), false);
+        self.compute.matmul(into.hidden, d_rows, self.weight(vocab), false);
         if let Some(d_weight) = into.weight {
-            let hidden = MatRef::new(hidden, rows, self.width);
+            let hidden = MatRef::new(hidden, rows, self.width).in_precision(self.precision);
             self.compute.matmul(d_weight, d_rows.transposed(), hidden, true);
         }
         if let Some(d_bias) = into.bias {
             self.compute.bias_backward(d_logits, d_bias);
         }
         Ok(())
+    }
+
+    fn weight(&self, vocab: usize) -> MatRef<'_> {
+        MatRef::of(self.weight, vocab, self.width).in_precision(self.precision)
     }
 
     /// Checks the parts of the head and of the buffers of its gradients, and returns the size of the vocabulary.

@@ -102,6 +102,7 @@ fn a_grpo_loss_behind_a_linear_head_equals_liger() {
             bias: None,
             width,
             temperature: number(&config["temperature"]),
+            precision: Default::default(),
             compute: Compute::Cpu,
         };
         let ids: Vec<u32> = flat(&row["ids"]).iter().map(|id| *id as u32).collect();
@@ -169,6 +170,7 @@ fn gradients_of_hidden_states_weights_and_bias_equal_finite_differences() {
         bias: Some(bias[..].into()),
         width,
         temperature,
+        precision: Default::default(),
         compute: Compute::Cpu,
     };
     let (log_prob, entropy) = (narrow(d_log_prob.to_vec()), narrow(d_entropy.to_vec()));
@@ -200,6 +202,7 @@ fn logits_of_all_tokens_are_never_held() {
         bias: None,
         width,
         temperature: 1.0,
+        precision: Default::default(),
         compute: Compute::Cpu,
     };
     let before = HELD.load(Ordering::Relaxed);
@@ -230,6 +233,7 @@ fn bad_logits_ids_and_gradients_are_refused_by_kind() {
         bias: None,
         width: 2,
         temperature: 1.0,
+        precision: Default::default(),
         compute: Compute::Cpu,
     };
     let short = TokenGradients { log_prob: &[], entropy: None };
@@ -258,6 +262,7 @@ fn derivatives_go_only_where_there_is_room_for_them_and_frozen_weights_get_none(
         bias: Some([0.0; 2].as_slice().into()),
         width: 2,
         temperature: 2.0,
+        precision: Default::default(),
         compute: Compute::Cpu,
     };
     let back = |into: HeadGradientsMut<'_>| {

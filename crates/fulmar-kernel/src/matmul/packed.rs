@@ -399,12 +399,9 @@ pub(super) fn pack(right: MatRef<'_>, panels: Range<usize>, inputs: Range<usize>
     }
     let is_rounded = right.precision == MatmulPrecision::Bf16;
     if right.col_stride == 1 && is_rounded {
-        scratch.wide.resize(cols.len(), 0.0);
         for (input, word) in (0..).step_by(PANEL).zip(inputs) {
-            round_inputs(right, cols.clone(), word, &mut scratch.wide);
-            for (panel, words) in (0..).step_by(floats).zip(scratch.wide.chunks(PANEL)) {
-                to[panel + input..][..words.len()].copy_from_slice(words);
-            }
+            let panels = to.chunks_exact_mut(floats).map(|panel| &mut panel[input..]);
+            round_inputs(right, cols.clone(), word, PANEL, panels);
         }
         return;
     }

@@ -117,31 +117,39 @@ impl Panels {
         })
     }
 
-    /// Packs another weight, the right operand `[inputs, outputs]` of a product `x w^T`, for products in
-    /// [`MatmulPrecision::Bf16`], with the bits of the weight that is not packed. Takes half the memory.
+    /// Packs another weight `[outputs, inputs]` for products in a precision, with the bits of the weight that is not
+    /// packed. [`MatmulPrecision::Bf16`] takes half the memory of single precision.
     ///
     /// # Errors
     /// If there is no memory for it; the panels are then empty.
     ///
     /// # Panics
-    /// If `right` is packed.
+    /// If `weight` does not hold `outputs * inputs` numbers.
     ///
     /// # Examples
     /// ```
     /// use fulmar_kernel::{MatRef, MatmulPrecision, Panels, matmul};
     /// let weight = [1.0 + 1e-4, 2.0]; // an output of two inputs
     /// let mut panels = Panels::default();
-    /// panels.round(MatRef::new(&weight, 1, 2).transposed())?;
+    /// panels.pack_for(MatmulPrecision::Bf16, weight.as_slice().into(), 1, 2)?;
     /// let mut out = [0.0];
     /// matmul(&mut out, MatRef::new(&[1.0, 1.0 + 1e-4], 1, 2), panels.transposed(), false);
     /// assert_eq!(out, [3.0]);
     /// # Ok::<(), std::collections::TryReserveError>(())
     /// ```
-    pub fn round(&mut self, right: MatRef<'_>) -> Result<(), TryReserveError> {
-        assert!(right.panels.is_none(), "packed weights are not packed again");
-        let (right, words) = (right.in_precision(MatmulPrecision::Bf16), num_words(right.rows));
-        self.fill([right.cols, right.rows], Format::Rounded, |panel, to| {
-            let mut scratch = Scratch::default();
+    pub fn pack_for(
+        &mut self,
+        precision: MatmulPrecision,
+        weight: Floats<'_>,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<(), TryReserveError> {
+        if precision == MatmulPrecision::F32 {
+            return self.pack(weight, outputs, inputs);
+        }
+        let right = MatRef::of(weight, outputs, inputs).transposed().in_precision(precision);
+        self.fill([outputs, inputs], Format::Rounded, |panel, to| {
+            let (mut scratch, words) = (Scratch::default(), num_words(inputs));
             pack(right, panel..panel + 1, 0..words, &mut scratch);
             to.copy_from_slice(&floats_of(&mut scratch.panels)[..words * PANEL]);
         })

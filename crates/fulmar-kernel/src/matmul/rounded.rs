@@ -1,7 +1,7 @@
 //! Products of operands that are rounded to bfloat16, with sums in single precision.
 //!
 //! ```text
-//! each number of both operands is rounded to the nearest bfloat16, ties to even; what is below 2^-126 becomes 0
+//! each number of both operands is rounded to the nearest bfloat16, ties to even; one below 2^-126 to 0
 //! for p = 0, 1, ...:   sum = x[2p + 1] w[2p + 1] + sum,   then   sum = x[2p] w[2p] + sum
 //! ```
 //! Both are fused multiply-adds, rounded to nearest, and a sum below 2^-126 becomes 0, with its sign. An odd number of
@@ -123,15 +123,26 @@ pub(super) fn round_outputs(
     }
 }
 
-/// Writes the words of the weights of outputs `cols` for inputs `word * 2` and the next one.
-pub(super) fn round_inputs(right: MatRef<'_>, cols: Range<usize>, word: usize, to: &mut [f32]) {
+/// Writes the words of outputs `cols`, whose inputs are rows of a weight, for inputs `2 * word` and the next one: each
+/// `width` words to the beginning of a part of `to`.
+pub(super) fn round_inputs<'a>(
+    right: MatRef<'_>,
+    cols: Range<usize>,
+    word: usize,
+    width: usize,
+    to: impl Iterator<Item = &'a mut [f32]>,
+) {
     let of = |input: usize| {
         let first = input * right.row_stride;
         right.data.slice(first + cols.start..first + cols.end).to_f32()
     };
     let first = word * TOGETHER;
-    let second = (first + 1 < right.rows).then(|| of(first + 1));
-    interleaved(&of(first), second.as_deref(), to);
+    let (lower, upper) = (of(first), (first + 1 < right.rows).then(|| of(first + 1)));
+    for (at, to) in (0..cols.len()).step_by(width).zip(to) {
+        let part = at..cols.len().min(at + width);
+        let upper = upper.as_ref().map(|upper| &upper[part.clone()]);
+        interleaved(&lower[part.clone()], upper, &mut to[..part.len()]);
+    }
 }
 
 /// Rounds adjacent inputs to words.
@@ -141,7 +152,7 @@ fn adjacent(from: &[f32], to: &mut [f32]) {
         // SAFETY: the check above saw the instructions.
         return unsafe { lanes::avx512::adjacent(from, to) };
     }
-    adjacent_by_halves(from, to);
+    adjacent_one_by_one(from, to);
 }
 
 /// Rounds one input of each output, and the next one, to words; without a next one, to words with 0.
@@ -151,11 +162,10 @@ fn interleaved(lower: &[f32], upper: Option<&[f32]>, to: &mut [f32]) {
         // SAFETY: the check above saw the instructions.
         return unsafe { lanes::avx512::interleaved(lower, upper, to) };
     }
-    interleaved_by_halves(lower, upper, to);
+    interleaved_one_by_one(lower, upper, to);
 }
 
-#[inline(always)]
-fn adjacent_by_halves(from: &[f32], to: &mut [f32]) {
+fn adjacent_one_by_one(from: &[f32], to: &mut [f32]) {
     let (pairs, last) = from.as_chunks::<TOGETHER>();
     for (to, [lower, upper]) in to.iter_mut().zip(pairs) {
         *to = word(*lower, *upper);
@@ -165,8 +175,7 @@ fn adjacent_by_halves(from: &[f32], to: &mut [f32]) {
     }
 }
 
-#[inline(always)]
-fn interleaved_by_halves(lower: &[f32], upper: Option<&[f32]>, to: &mut [f32]) {
+fn interleaved_one_by_one(lower: &[f32], upper: Option<&[f32]>, to: &mut [f32]) {
     match upper {
         Some(upper) => {
             to.iter_mut()
@@ -183,19 +192,21 @@ fn word(lower: f32, upper: f32) -> f32 {
     f32::from_bits(round(lower) | round(upper) << HALF_BITS)
 }
 
-/// Returns the bits of the nearest bfloat16, ties to even, and of 0 below the smallest normal number. A NaN stays one.
+/// Returns the bits of the nearest bfloat16, ties to even; of 0 if the number is below the smallest normal one. A NaN
+/// stays one.
 #[inline(always)]
 const fn round(value: f32) -> u32 {
-    const SIGN: u32 = 1 << (HALF_BITS - 1);
-    /// The smallest normal number, and infinity.
-    const NORMAL: u32 = 0x0080;
-    const INFINITY: u32 = 0x7f80;
+    /// The bit of a NaN that is quiet.
+    const QUIET: u32 = 1 << 6;
     let bits = value.to_bits();
-    let rounded = (bits.wrapping_add(0x7fff + (bits >> HALF_BITS & 1))) >> HALF_BITS;
-    if bits & !(1 << 31) > INFINITY << HALF_BITS {
-        return bits >> HALF_BITS | NORMAL >> 1;
+    let (size, upper) = (bits & !(1 << 31), bits >> HALF_BITS);
+    if size > f32::INFINITY.to_bits() {
+        upper | QUIET
+    } else if size < f32::MIN_POSITIVE.to_bits() {
+        upper & 1 << (HALF_BITS - 1)
+    } else {
+        (bits + (0x7fff + (upper & 1))) >> HALF_BITS
     }
-    if rounded & !SIGN < NORMAL { rounded & SIGN } else { rounded }
 }
 
 /// Returns `x[1] w[1] + sum`, then plus `x[0] w[0]`, for words of two inputs: the definition of this arithmetic.
@@ -247,8 +258,7 @@ mod tests {
 
     /// Rounds a number by the definition.
     fn rounded(value: f32) -> f32 {
-        let value = bf16::from_f32(value).to_f32();
-        if value.is_subnormal() { 0.0_f32.copysign(value) } else { value }
+        if value.is_subnormal() { 0.0_f32.copysign(value) } else { bf16::from_f32(value).to_f32() }
     }
 
     /// Returns the product of a row and an output by the definition, for numbers whose sums are not near 0.
@@ -314,7 +324,7 @@ mod tests {
         let lefts = [MatRef::new(&a, rows, inner), MatRef::new(&a_t, inner, rows).transposed()];
         let weight = MatRef::new(&b, cols, inner).transposed();
         let mut panels = Panels::of(random(3, 7 * 900)[..].into(), 7, 900).unwrap();
-        panels.round(weight).unwrap();
+        panels.pack_for(MatmulPrecision::Bf16, b[..].into(), cols, inner).unwrap();
         let rights = [
             weight,
             MatRef::new(&b_t, inner, cols),
@@ -342,7 +352,7 @@ mod tests {
             let (a, b) = (random(3, 300 * inner), random(4, inner * cols));
             let weight = MatRef::new(&b, cols, inner).transposed().in_precision(MatmulPrecision::Bf16);
             let mut panels = Panels::default();
-            panels.round(weight).unwrap();
+            panels.pack_for(MatmulPrecision::Bf16, b[..].into(), cols, inner).unwrap();
             let mut whole = vec![0.0; 300 * cols];
             matmul(&mut whole, MatRef::new(&a, 300, inner), weight, false);
             for (first, rows) in [
@@ -394,7 +404,7 @@ mod tests {
         let weight: Vec<f32> = random(1, outputs * inputs).into_iter().map(rounded).collect();
         let (mut panels, mut ours, mut theirs) = (Panels::default(), Panels::default(), Panels::default());
         let right = MatRef::new(&weight, outputs, inputs).transposed();
-        panels.round(right).unwrap();
+        panels.pack_for(MatmulPrecision::Bf16, weight[..].into(), outputs, inputs).unwrap();
         ours.quantize(panels.transposed()).unwrap();
         theirs.quantize(right.in_precision(MatmulPrecision::Bf16)).unwrap();
         let row = random(5, inputs);

@@ -104,6 +104,7 @@ impl Decoder {
             Ok(weights)
         })?
         .with_dtype(self.dtype())?;
+        decoder.multiply_in(self.matmul_precision);
         decoder.move_to(self.device())?;
         decoder.extra_files = self.extra_files.clone();
         Ok(decoder)

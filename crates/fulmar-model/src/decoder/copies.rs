@@ -1,6 +1,6 @@
-//! The weights of a decoder elsewhere: on another device, in another dtype, in a copy for a sampler.
+//! The weights of a decoder elsewhere: on another device, in another dtype or precision, in a copy for a sampler.
 
-use fulmar_compute::{Compute, Memory};
+use fulmar_compute::{Compute, MatmulPrecision, Memory};
 use fulmar_core::{Device, Dtype, Result};
 
 use super::{Activations, Decoder, KeptActivations, Spare};
@@ -78,6 +78,7 @@ impl Decoder {
             spare: Spare::default(),
             kept: KeptActivations::default(),
             recomputes: self.recomputes,
+            matmul_precision: self.matmul_precision,
             version: 0,
         })
     }
@@ -111,5 +112,42 @@ impl Decoder {
         self.weights = self.weights.cast(dtype, self.compute)?;
         self.forget_training();
         Ok(self)
+    }
+
+    /// Computes products in `precision` from now on: those of the layers and of the vocabulary head, forward and
+    /// backward. With [`MatmulPrecision::Bf16`] they round both operands to bfloat16, and take up to half the time on
+    /// processors with AVX512-BF16. Weights, sums, norms, attention, log-probs, gradients and the optimizer stay in
+    /// single precision. An engine computes likewise, so that the log-probs of its tokens are still those of
+    /// [`Decoder::forward`], bit for bit; other processors give the same products. Drops gradients.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_compute::MatmulPrecision;
+    /// use fulmar_model::{Decoder, DecoderConfig, TokenBatch};
+    /// let config = DecoderConfig::from_json(r#"{
+    ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 16,
+    ///     "num_hidden_layers": 1, "num_attention_heads": 2
+    /// }"#)?;
+    /// let mut decoder = Decoder::new(config, 1)?;
+    /// let batch = TokenBatch { ids: &[1, 2], offsets: &[0, 2], mask: &[0, 1], ..Default::default() };
+    /// let exact = decoder.score(&batch)?.log_prob[1];
+    /// decoder.multiply_in(MatmulPrecision::Bf16);
+    /// let near = decoder.score(&batch)?.log_prob[1];
+    /// assert!(exact != near && (exact - near).abs() < 1e-3);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn multiply_in(&mut self, precision: MatmulPrecision) {
+        if precision == self.matmul_precision {
+            return;
+        }
+        self.matmul_precision = precision;
+        self.weights.unpack();
+        self.forget_training();
+    }
+
+    /// Returns the precision of products.
+    #[must_use]
+    pub const fn matmul_precision(&self) -> MatmulPrecision {
+        self.matmul_precision
     }
 }

@@ -31,7 +31,7 @@ impl Decoder {
             return Ok(PackedDecoder { decoder: self, panels: Some(panels), lora: None });
         }
         let adapts = |start| self.lora.as_ref().is_some_and(|lora| lora.adapts(&self.layout, start));
-        self.weights.pack(&self.layout, |start| !adapts(start))?;
+        self.weights.pack(&self.layout, self.matmul_precision, |start| !adapts(start))?;
         Ok(PackedDecoder { decoder: self, panels: self.weights.panels(), lora })
     }
 

@@ -9,6 +9,7 @@ mod kept;
 mod loading;
 mod parity;
 mod planner;
+mod precision;
 mod speculation;
 mod training;
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 
+use fulmar_compute::MatmulPrecision;
 use fulmar_core::{Dtype, ErrorKind, Rng};
 use fulmar_model::{
     AdamWOptions, Decoder, DecoderConfig, Generated, Optimizer, Request, SamplingParams, TokenBatch,
@@ -49,9 +50,11 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 #[test]
 fn a_thousand_sampled_tokens_have_the_bits_of_the_trainers_forward_pass() {
-    let shapes: &[_] = if crate::is_short() { &[(64, 96)] } else { &[(64, 96), (128, 352), (48, 40)] };
-    for &(hidden, inner) in shapes {
+    let (exact, rounded) = (MatmulPrecision::F32, MatmulPrecision::Bf16);
+    let all = [(64, 96, exact), (48, 97, rounded), (128, 352, exact), (48, 40, exact), (64, 96, rounded)];
+    for &(hidden, inner, precision) in if crate::is_short() { &all[..2] } else { &all } {
         let mut decoder = decoder(hidden, inner);
+        decoder.multiply_in(precision);
         let prompts = prompts(10);
         let siblings: Vec<&[u32]> = (0..40).map(|i| prompts[i / 4].as_slice()).collect();
         let requests: Vec<Request<'_>> = siblings

@@ -58,7 +58,7 @@ impl LinearHead<'_> {
     /// ```
     /// use fulmar_objective::LinearHead;
     /// let weight = [1.0, 0.0, 0.0, 1.0].as_slice().into();
-    /// let head = LinearHead { weight, panels: None, bias: None, width: 2, temperature: 1.0, compute: Default::default() };
+    /// let head = LinearHead { weight, panels: None, bias: None, width: 2, temperature: 1.0, precision: Default::default(), compute: Default::default() };
     /// let (found, squares) = head.log_probs_and_squares(&[0.0, 0.0], &[0])?;
     /// assert_eq!((found.log_prob, squares), (vec![-std::f32::consts::LN_2], vec![-std::f32::consts::LN_2]));
     /// # Ok::<(), fulmar_core::Error>(())

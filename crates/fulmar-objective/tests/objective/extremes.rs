@@ -374,6 +374,7 @@ fn logits(draws: &mut Draws<'_>) -> Outcome {
             bias: None,
             width: 2,
             temperature,
+            precision: Default::default(),
             compute,
         };
         let gradients = TokenGradients { log_prob: &by_log_prob, entropy: Some(&by_entropy) };

@@ -44,6 +44,7 @@ fn squares_of_logits_and_heads_are_those_of_double_precision_at_any_temperature(
                 bias: Some(bias.as_slice().into()),
                 width,
                 temperature,
+                precision: Default::default(),
                 compute: Compute::Cpu,
             };
             let (of_head, squares_of_head) = head.log_probs_and_squares(&hidden, &ids).unwrap();

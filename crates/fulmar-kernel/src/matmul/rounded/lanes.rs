@@ -3,7 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 pub(in super::super) mod avx512 {
     use super::super::super::tile::{Operands, Stored, Vector, arithmetic, tile, tiles};
-    use super::super::{adjacent_by_halves, interleaved_by_halves};
+    use super::super::{TOGETHER, adjacent_one_by_one, interleaved_one_by_one};
     use std::arch::x86_64::*;
 
     /// A register of AVX-512.
@@ -13,7 +13,7 @@ pub(in super::super) mod avx512 {
     impl Vector for Of {
         const LANES: usize = 16;
         const ROWS: usize = 12;
-        const INPUTS: usize = 640;
+        const INPUTS: usize = 320;
 
         fn panels(rows: usize) -> usize {
             match rows {
@@ -47,17 +47,63 @@ pub(in super::super) mod avx512 {
     /// Returns whether this processor has the instructions of [`adjacent`] and [`interleaved`].
     pub(in super::super) fn suits() -> bool {
         use std::arch::is_x86_feature_detected as has;
-        has!("avx512f") && has!("avx512bw") && has!("avx512vl")
+        has!("avx512f") && has!("avx512bw") && has!("avx512bf16")
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    /// Words in a register.
+    const WORDS: usize = 16;
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     pub(in super::super) fn adjacent(from: &[f32], to: &mut [f32]) {
-        adjacent_by_halves(from, to);
+        let (whole, rest) = from.as_chunks::<{ TOGETHER * WORDS }>();
+        let (words, rest_of_words) = to.split_at_mut(whole.len() * WORDS);
+        for (from, to) in whole.iter().zip(words.as_chunks_mut::<WORDS>().0) {
+            // SAFETY: each has as many places as its registers, and both types of the result are 512 bits.
+            unsafe {
+                let halves = _mm512_cvtne2ps_pbh(
+                    _mm512_loadu_ps(from[WORDS..].as_ptr()),
+                    _mm512_loadu_ps(from.as_ptr()),
+                );
+                _mm512_storeu_ps(to.as_mut_ptr(), std::mem::transmute::<__m512bh, __m512>(halves));
+            }
+        }
+        adjacent_one_by_one(rest, rest_of_words);
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     pub(in super::super) fn interleaved(lower: &[f32], upper: Option<&[f32]>, to: &mut [f32]) {
-        interleaved_by_halves(lower, upper, to);
+        let Some(upper) = upper else { return interleaved_one_by_one(lower, None, to) };
+        // The upper half of a word follows its lower half, 16 places further in the register of both.
+        let order = _mm512_set_epi32(
+            0x001f_000f,
+            0x001e_000e,
+            0x001d_000d,
+            0x001c_000c,
+            0x001b_000b,
+            0x001a_000a,
+            0x0019_0009,
+            0x0018_0008,
+            0x0017_0007,
+            0x0016_0006,
+            0x0015_0005,
+            0x0014_0004,
+            0x0013_0003,
+            0x0012_0002,
+            0x0011_0001,
+            0x0010_0000,
+        );
+        let ((lowers, lower), (uppers, upper)) = (lower.as_chunks::<WORDS>(), upper.as_chunks::<WORDS>());
+        let (words, rest) = to.split_at_mut(lowers.len() * WORDS);
+        for ((lower, upper), to) in lowers.iter().zip(uppers).zip(words.as_chunks_mut::<WORDS>().0) {
+            // SAFETY: each has as many places as a register, and both types of the result are 512 bits.
+            unsafe {
+                let halves =
+                    _mm512_cvtne2ps_pbh(_mm512_loadu_ps(upper.as_ptr()), _mm512_loadu_ps(lower.as_ptr()));
+                let words = _mm512_permutexvar_epi16(order, std::mem::transmute::<__m512bh, __m512i>(halves));
+                _mm512_storeu_si512(to.as_mut_ptr().cast(), words);
+            }
+        }
+        interleaved_one_by_one(lower, Some(upper), rest);
     }
 }
 
