@@ -85,6 +85,22 @@ fn products_with_8_bits_have_the_same_bits_on_every_target() {
 }
 
 #[test]
+fn products_in_bfloat16_have_the_same_bits_on_every_target() {
+    let (rows, inputs, outputs) = (7, 201, 70);
+    let (x, weight) = (random(61, rows * inputs), random(62, outputs * inputs));
+    let (left, right) = (MatRef::new(&x, rows, inputs), MatRef::new(&weight, outputs, inputs).transposed());
+    let mut out = random(63, rows * outputs);
+    matmul(&mut out, left, right.in_precision(MatmulPrecision::Bf16), true);
+    // Products of which some are below the smallest normal number.
+    let small: Vec<f32> = x.iter().map(|x| x * 3e-20).collect();
+    let mut sums = vec![0.0; rows * rows];
+    let right = MatRef::new(&small, rows, inputs).transposed().in_precision(MatmulPrecision::Bf16);
+    matmul(&mut sums, MatRef::new(&small, rows, inputs), right, false);
+    let expected = [0xaa61_a832_eb53_79c8, 0xa1ee_8f66_0e9d_36fe];
+    assert_eq!([out, sums].map(Checksum::of), expected.map(Checksum));
+}
+
+#[test]
 fn norms_activations_and_rotations_have_the_same_bits_on_every_target() {
     let (x, weight, d_out) = (random(21, ROWS * COLS), random(22, COLS), random(23, ROWS * COLS));
     let (mut normed, mut inv_rms) = (vec![0.0; x.len()], vec![0.0; ROWS]);
