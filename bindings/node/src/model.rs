@@ -3,6 +3,7 @@
 mod batches;
 mod heads;
 
+use fulmar::compute::MatmulPrecision;
 use fulmar::core::{Dtype, index_from_f64, integer_from_f64, options_from_json};
 use fulmar::model;
 use fulmar::tensor::gguf;
@@ -102,6 +103,24 @@ impl Decoder {
     #[napi]
     pub fn move_to(&self, device: String) -> Result<()> {
         guard(|| self.inner.with(|decoder| decoder.move_to(device.parse()?)))
+    }
+
+    /// Computes products in a precision.
+    #[napi]
+    pub fn multiply_in(&self, precision: String) -> Result<()> {
+        guard(|| {
+            let precision = MatmulPrecision::parse(&precision)?;
+            self.inner.with(|decoder| {
+                decoder.multiply_in(precision);
+                Ok(())
+            })
+        })
+    }
+
+    /// Returns the precision of products.
+    #[napi]
+    pub fn matmul_precision(&self) -> Result<String> {
+        guard(|| self.inner.with(|decoder| Ok(decoder.matmul_precision().name().to_owned())))
     }
 
     /// Returns a copy of the weights and the adapter.

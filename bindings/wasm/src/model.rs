@@ -6,6 +6,7 @@ mod heads;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use fulmar::compute::MatmulPrecision;
 use fulmar::core::{Dtype, index_from_f64, integer_from_f64, options_from_json};
 use fulmar::model;
 use fulmar::tensor::gguf;
@@ -86,6 +87,21 @@ impl Decoder {
     #[wasm_bindgen(js_name = moveTo)]
     pub fn move_to(&self, device: &str) -> Result<()> {
         guard(|| self.inner.borrow_mut().move_to(device.parse()?))
+    }
+
+    /// Computes products in a precision.
+    #[wasm_bindgen(js_name = multiplyIn)]
+    pub fn multiply_in(&self, precision: &str) -> Result<()> {
+        guard(|| {
+            self.inner.borrow_mut().multiply_in(MatmulPrecision::parse(precision)?);
+            Ok(())
+        })
+    }
+
+    /// Returns the precision of products.
+    #[wasm_bindgen(js_name = matmulPrecision)]
+    pub fn matmul_precision(&self) -> Result<String> {
+        guard(|| Ok(self.inner.borrow().matmul_precision().name().to_owned()))
     }
 
     /// Returns a copy of the weights and the adapter.

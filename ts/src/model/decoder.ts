@@ -7,7 +7,6 @@ import {
   FulmarError,
   Handle,
   type PlacedDevice,
-  placeDevice,
 } from '../core/index.js'
 import { type RawDecoder, raw } from '../native/index.js'
 import type { DecoderConfig, LoraConfig } from './config.js'
@@ -19,7 +18,14 @@ import {
   type TopScores,
 } from './scores.js'
 import { checkTokenBatch, configJson, type TokenBatch } from './token-batch.js'
-import { checkLoadOptions, type LoadOptions, type WeightDtype, type WeightOptions } from './weight-options.js'
+import {
+  checkLoadOptions,
+  type LoadOptions,
+  type MatmulPrecision,
+  type PlacedWeights,
+  type WeightDtype,
+  type WeightOptions,
+} from './weight-options.js'
 
 /** A head that reads one number: `score` as in transformers, `v_head` as in TRL. */
 export type ScalarHead = 'score' | 'v_head'
@@ -55,16 +61,19 @@ export class Decoder {
   /** Dtype of the stored weights. */
   readonly dtype: WeightDtype
   readonly #native: Handle<RawDecoder>
+  #matmulPrecision: MatmulPrecision
   #firstVersion: number
   #version: number
   #numTrainable: number
   #hasAdapter: boolean
 
-  private constructor(make: () => RawDecoder, device: PlacedDevice, version = 0) {
+  private constructor(make: () => RawDecoder, { device, version, matmulPrecision }: PlacedWeights) {
     this.device = device
     this.#native = new Handle('Decoder', make)
     this.#native.call((decoder) => decoder.moveTo(device))
     this.dtype = this.#native.call((decoder) => decoder.dtype()) as WeightDtype
+    if (matmulPrecision !== undefined) this.#native.call((decoder) => decoder.multiplyIn(matmulPrecision))
+    this.#matmulPrecision = this.#native.call((decoder) => decoder.matmulPrecision()) as MatmulPrecision
     this.#firstVersion = version
     this.#version = version
     const numLoraParameters = this.#native.call((decoder) => decoder.numLoraParameters())
@@ -90,9 +99,9 @@ export class Decoder {
    * a field that is missing or of another type.
    */
   static fromSeed(config: DecoderConfig, options: WeightOptions & { readonly seed: number }): Decoder {
-    checkKnownKeys('options', options, ['dtype', 'device', 'seed'], ['seed'])
-    const { seed, dtype = 'f32', device } = options
-    const placed = placeDevice(device)
+    checkKnownKeys('options', options, ['dtype', 'device', 'matmulPrecision', 'seed'], ['seed'])
+    const { seed, ...others } = options
+    const { dtype, placed } = checkLoadOptions(others)
     return new Decoder(() => new raw.Decoder(configJson(config), seed, dtype), placed)
   }
 
@@ -102,10 +111,10 @@ export class Decoder {
    * `NON_FINITE` for a NaN or an infinity; and those of {@link Decoder.fromSeed}.
    */
   static fromSafetensors(config: DecoderConfig, bytes: Uint8Array, options: LoadOptions = {}): Decoder {
-    const { version, dtype, device } = checkLoadOptions(options)
+    const { dtype, placed } = checkLoadOptions(options)
     const json = configJson(config)
     checkTypedArray('bytes', bytes, Uint8Array)
-    return new Decoder(() => raw.Decoder.fromSafetensors(json, bytes, dtype), device, version)
+    return new Decoder(() => raw.Decoder.fromSafetensors(json, bytes, dtype), placed)
   }
 
   /**
@@ -126,11 +135,11 @@ export class Decoder {
    * ```
    */
   static async fromFolder(folder: string, options: LoadOptions = {}): Promise<Decoder> {
-    const { version, dtype, device } = checkLoadOptions(options)
+    const { dtype, placed } = checkLoadOptions(options)
     const { fromFolder } = raw.Decoder
     if (!fromFolder) throw noFiles()
     const decoder = await callAsync(() => fromFolder(folder, dtype))
-    return new Decoder(() => decoder, device, version)
+    return new Decoder(() => decoder, placed)
   }
 
   /**
@@ -149,15 +158,26 @@ export class Decoder {
    * ```
    */
   static async fromGguf(bytes: Uint8Array, options: LoadOptions = {}): Promise<Decoder> {
-    const { version, dtype, device } = checkLoadOptions(options)
+    const { dtype, placed } = checkLoadOptions(options)
     checkTypedArray('bytes', bytes, Uint8Array)
     const decoder = await callAsync(() => raw.Decoder.fromGguf(bytes, dtype))
-    return new Decoder(() => decoder, device, version)
+    return new Decoder(() => decoder, placed)
   }
 
   /** The shape, with every default filled in. */
   get config(): DecoderConfig {
     return JSON.parse(this.#native.call((decoder) => decoder.configJson())) as DecoderConfig
+  }
+
+  /** Precision of the operands of products. */
+  get matmulPrecision(): MatmulPrecision {
+    return this.#matmulPrecision
+  }
+
+  /** @internal Computes products in another precision from now on. @throws {FulmarError} `UNKNOWN_NAME`. */
+  multiplyIn(precision: MatmulPrecision): void {
+    this.#native.call((decoder) => decoder.multiplyIn(precision))
+    this.#matmulPrecision = precision
   }
 
   /** Number of weights. */
@@ -209,7 +229,7 @@ export class Decoder {
   async snapshot(): Promise<Decoder> {
     const version = this.#version
     const copy = await this.#native.callAsync((decoder) => decoder.snapshot())
-    return new Decoder(() => copy, this.device, version)
+    return new Decoder(() => copy, { device: this.device, version })
   }
 
   /** The weights as a safetensors file of their dtype; the same weights give the same bytes. */
@@ -438,7 +458,7 @@ export class Decoder {
     const { seed } = options
     const json = JSON.stringify(head)
     const decoder = await this.#native.callAsync((native) => native.withScalarHead(json, seed))
-    return new Decoder(() => decoder, this.device, this.#version)
+    return new Decoder(() => decoder, { device: this.device, version: this.#version })
   }
 
   /**

@@ -688,6 +688,10 @@ export interface RawDecoder extends RawOwner {
   flops(length: number): number
   /** Moves the decoder to a device. */
   moveTo(device: string): void
+  /** Computes products in a precision. */
+  multiplyIn(precision: string): void
+  /** Returns the precision of products. */
+  matmulPrecision(): string
   /** Returns a copy of the weights and the adapter. */
   snapshot(): Later<RawDecoder>
   /**

@@ -2,7 +2,13 @@
 
 import { isMainThread, parentPort, workerData } from 'node:worker_threads'
 import { FulmarError } from '../core/index.js'
-import { Decoder, type DecoderConfig, type LoraConfig, type WeightDtype } from '../model/index.js'
+import {
+  Decoder,
+  type DecoderConfig,
+  type LoraConfig,
+  type MatmulPrecision,
+  type WeightDtype,
+} from '../model/index.js'
 import { DecoderPolicy, type DecoderPolicyOptions, type SamplerOptions } from './decoder.js'
 import { decodeStreamsOf, servePolicy, type WorkerModel } from './serve-policy.js'
 
@@ -16,18 +22,22 @@ export type DecoderSource = { readonly tokenizer?: string; readonly sampler?: Sa
       readonly config: DecoderConfig
       readonly weights: Uint8Array
       readonly dtype: WeightDtype
+      readonly matmulPrecision: MatmulPrecision
       readonly version: number
       readonly adapter?: { readonly config: LoraConfig; readonly weights: Uint8Array }
     }
 )
 
+/** Loads the weights of a source. */
+async function decoderOf(source: DecoderSource): Promise<Decoder> {
+  if ('folder' in source) return await Decoder.fromFolder(source.folder, { version: source.version })
+  const { config, weights, version, dtype, matmulPrecision } = source
+  return Decoder.fromSafetensors(config, weights, { version, dtype, matmulPrecision })
+}
+
 /** Loads the model of a source. */
 async function openDecoder(source: DecoderSource, options: DecoderPolicyOptions): Promise<WorkerModel> {
-  const { version } = source
-  const decoder =
-    'folder' in source
-      ? await Decoder.fromFolder(source.folder, { version })
-      : Decoder.fromSafetensors(source.config, source.weights, { version, dtype: source.dtype })
+  const decoder = await decoderOf(source)
   if ('adapter' in source) await decoder.restoreLora(source.adapter.config, source.adapter.weights)
   return { policy: new DecoderPolicy(decoder, options), close: () => decoder[Symbol.dispose]() }
 }

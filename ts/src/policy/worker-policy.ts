@@ -117,8 +117,9 @@ export class WorkerPolicy extends ThreadPolicy<Decoder | string> {
     const adapter = model.hasAdapter
       ? { config: await model.loraConfig(), weights: Uint8Array.from(await model.loraToSafetensors()) }
       : undefined
-    const { config, dtype } = model
+    const { config, dtype, matmulPrecision } = model
     const transfer = [weights.buffer, ...(adapter ? [adapter.weights.buffer] : [])]
-    return { source: { config, weights, dtype, version, ...(adapter && { adapter }) }, transfer }
+    const source = { config, weights, dtype, matmulPrecision, version, ...(adapter && { adapter }) }
+    return { source, transfer }
   }
 }

@@ -2,7 +2,14 @@
 
 import { basename } from 'node:path'
 import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
-import { Decoder, type DecoderConfig, type LoraConfig, type Optimizer } from '../model/index.js'
+import {
+  Decoder,
+  type DecoderConfig,
+  type LoraConfig,
+  type MatmulPrecision,
+  type Optimizer,
+  type WeightDtype,
+} from '../model/index.js'
 import { type Disk, nodeDisk, unwritable } from '../telemetry/disk.js'
 import { CheckedFolder, type FolderFile, namesOf, wholeFolder, writeFolder } from './checkpoint-folder.js'
 
@@ -93,13 +100,13 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<vo
 export async function saveCheckpointOn(disk: Disk, options: SaveCheckpointOptions): Promise<void> {
   const { folder, decoder, optimizer, state = {}, files = {} } = options
   for (const name of Object.keys(files)) checkName(name)
-  const { version: policyVersion, dtype } = decoder
+  const { version: policyVersion, dtype, matmulPrecision } = decoder
   const given = Object.entries(files).map(([name, text]): FolderFile => [name, () => text])
   const held = (await decoder.folderFileNames()).filter((name) => !(name in files))
   await writeFolder(disk, folder, [
     ...held.map((name): FolderFile => [name, () => decoder.folderFile(name)]),
     ...given,
-    [CHECKPOINT_STATE, () => `${JSON.stringify({ ...state, policyVersion, dtype })}\n`],
+    [CHECKPOINT_STATE, () => `${JSON.stringify({ ...state, policyVersion, dtype, matmulPrecision })}\n`],
     [WEIGHTS, () => decoder.toSafetensors()],
     ...(decoder.hasAdapter ? [[ADAPTER, () => decoder.loraToSafetensors()] as const] : []),
     ...(optimizer ? [[MOMENTS, () => optimizer.toSafetensors()] as const] : []),
@@ -158,18 +165,22 @@ export async function loadCheckpoint(folder: string): Promise<Checkpoint> {
 export async function loadCheckpointOn(disk: Disk, folder: string): Promise<Checkpoint> {
   const files = await CheckedFolder.open(disk, folder)
   const [config, state] = [await files.readJson(CONFIG), await files.readJson(CHECKPOINT_STATE)]
-  const { policyVersion: version, dtype } = state
+  // Checkpoints from before there was a choice have no precision.
+  const { policyVersion: version, dtype, matmulPrecision = 'f32' } = state
+  const isKnown = (name: unknown): name is WeightDtype & MatmulPrecision => name === 'f32' || name === 'bf16'
   if (
     typeof version !== 'number' ||
     !Number.isSafeInteger(version) ||
-    (dtype !== 'f32' && dtype !== 'bf16')
+    !isKnown(dtype) ||
+    !isKnown(matmulPrecision)
   ) {
-    const detail = `${CHECKPOINT_STATE} of ${folder} must have the policyVersion and the dtype of its weights`
+    const detail = `${CHECKPOINT_STATE} of ${folder} must have the policyVersion, the dtype and the matmulPrecision of its weights`
     throw new FulmarError('MALFORMED', detail)
   }
   const decoder = Decoder.fromSafetensors(config as DecoderConfig, await files.read(WEIGHTS), {
     version,
     dtype,
+    matmulPrecision,
   })
   try {
     if (files.names.has(ADAPTER) || files.names.has(ADAPTER_CONFIG)) {

@@ -9,13 +9,14 @@ import { charParts, Model, readParts, tinyShape } from './model.js'
 
 /**
  * Loads or creates the model of a configuration; if `held` is given, it replaces the weights.
- * @throws {FulmarError} As `loadModel` and `createModel`; `INCOMPATIBLE` if `held` has another architecture or dtype than the configuration
+ * @throws {FulmarError} As `loadModel` and `createModel`; `INCOMPATIBLE` if `held` has another architecture, dtype or precision than the configuration
  * asks for; as `Decoder.addLora`.
  */
 export async function modelOfConfig(config: TrainConfig, held: Decoder | undefined): Promise<Model> {
-  const { path, dtype, lora } = config.model
-  if (held && held.dtype !== dtype) {
-    const detail = `config.model.dtype must be that of the checkpoint (${held.dtype}): got ${dtype}`
+  const { path, lora } = config.model
+  for (const key of held ? (['dtype', 'matmulPrecision'] as const) : []) {
+    if (held?.[key] === config.model[key]) continue
+    const detail = `config.model.${key} must be that of the checkpoint (${held?.[key]}): got ${config.model[key]}`
     throw new FulmarError('INCOMPATIBLE', detail)
   }
   const model = path === undefined ? fromNothing(config, held) : await fromPath(path, config, held)
@@ -25,22 +26,22 @@ export async function modelOfConfig(config: TrainConfig, held: Decoder | undefin
 
 function fromNothing({ model, renderer, seed }: TrainConfig, held: Decoder | undefined): Model {
   const tokenizer = new CharTokenizer()
-  const { dtype, lora: _, ...given } = model
+  const { dtype, matmulPrecision, lora: _, ...given } = model
   const shape = tinyShape(tokenizer, given)
   if (held) checkShape(held.config, shape)
-  const decoder = held ?? Decoder.fromSeed(shape, { seed, dtype })
+  const decoder = held ?? Decoder.fromSeed(shape, { seed, dtype, matmulPrecision })
   return new Model(charParts(decoder, tokenizer, { name: 'chatml', ...renderer } as RendererConfig))
 }
 
 async function fromPath(
   path: string,
-  { model: { dtype }, renderer: knobs }: TrainConfig,
+  { model: { dtype, matmulPrecision }, renderer: knobs }: TrainConfig,
   held: Decoder | undefined,
 ): Promise<Model> {
   // Options without a name belong to a template; without options, the model's folder decides.
   const isGiven = Object.keys(knobs).length > 0
   const renderer = { name: 'opaque', ...knobs } as RendererConfig
-  return new Model(await readParts(path, { dtype, ...(isGiven && { renderer }) }, held))
+  return new Model(await readParts(path, { dtype, matmulPrecision, ...(isGiven && { renderer }) }, held))
 }
 
 /** Rejects a checkpoint whose architecture differs from the configuration. */

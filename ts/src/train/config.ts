@@ -13,7 +13,7 @@ import {
   type JsonSchema,
   nearestName,
 } from '../core/index.js'
-import { type LoraConfig, StopStrings, type WeightDtype } from '../model/index.js'
+import { type LoraConfig, type MatmulPrecision, StopStrings, type WeightDtype } from '../model/index.js'
 import { ADAMW_KEYS } from '../model/optimizer.js'
 import {
   DPOLoss,
@@ -58,6 +58,11 @@ export type TaskConfig = CoreOptions & {
 export type ModelConfig = CoreOptions & {
   /** Dtype of the stored weights; optimizer state stays in f32. */
   readonly dtype: WeightDtype
+  /**
+   * Precision of products, for rollouts and training alike: `bf16` takes up to half the time on processors with AVX512-BF16. A
+   * resumed run must have that of its checkpoint.
+   */
+  readonly matmulPrecision: MatmulPrecision
   /** Folder or file of the initial model. */
   readonly path?: string
   /**
@@ -365,7 +370,12 @@ const LORA = field.section({
   layers_to_transform: field.optional(field.list(field.integer({ min: 0 }))),
 })
 
-const MODEL = { dtype: DTYPE.schema, path: field.text().schema, lora: LORA.schema }
+const MODEL = {
+  dtype: DTYPE.schema,
+  matmulPrecision: DTYPE.schema,
+  path: field.text().schema,
+  lora: LORA.schema,
+}
 
 /** Shared fields of the supervised phases, which differ in their defaults. */
 const phase = (defaults: {
@@ -439,11 +449,14 @@ const CONFIG = field.section({
 
 /** A new model has a shape, which the core checks; one with a path has only these options. */
 function readModel({ lora: given, ...options }: CoreOptions): ModelConfig {
-  const dtype = DTYPE.read('config.model.dtype', options.dtype)
+  const weights = {
+    dtype: DTYPE.read('config.model.dtype', options.dtype),
+    matmulPrecision: DTYPE.read('config.model.matmulPrecision', options.matmulPrecision),
+  }
   const lora = given === undefined ? {} : { lora: withoutAbsent(LORA.read('config.model.lora', given)) }
-  if (options.path === undefined) return { ...options, dtype, ...lora }
+  if (options.path === undefined) return { ...options, ...weights, ...lora }
   checkKnownKeys('config.model', options, Object.keys(MODEL))
-  return { path: field.text().read('config.model.path', options.path), dtype, ...lora }
+  return { path: field.text().read('config.model.path', options.path), ...weights, ...lora }
 }
 
 /** Removes the keys whose defaults are in the core. */

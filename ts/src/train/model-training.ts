@@ -253,6 +253,7 @@ interface ReferenceParts<Row> {
 async function copyOf(decoder: Decoder): Promise<Decoder> {
   const copy = Decoder.fromSafetensors(decoder.config, await decoder.toSafetensors(), {
     dtype: decoder.dtype,
+    matmulPrecision: decoder.matmulPrecision,
   })
   if (decoder.hasAdapter) await copy.loadLora(await decoder.loraConfig(), await decoder.loraToSafetensors())
   return copy

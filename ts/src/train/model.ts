@@ -13,7 +13,13 @@ import {
 } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError, unreadable } from '../core/index.js'
 import { cachedModel, type FetchModelOptions, fetchModel, isModelName } from '../fetch/index.js'
-import { Decoder, type DecoderConfig, type LoraConfig, type WeightDtype } from '../model/index.js'
+import {
+  Decoder,
+  type DecoderConfig,
+  type LoraConfig,
+  type MatmulPrecision,
+  type WeightDtype,
+} from '../model/index.js'
 import type { SamplerOptions } from '../policy/decoder.js'
 import { DecoderPolicy, type DecoderPolicyOptions } from '../policy/index.js'
 import { nodeDisk } from '../telemetry/disk.js'
@@ -60,6 +66,11 @@ export interface LoadModelOptions {
    */
   readonly dtype?: WeightDtype
   /**
+   * Precision of products, as `matmulPrecision` of `Decoder`.
+   * @default that of a model that {@link Model.save} wrote; 'f32' for others
+   */
+  readonly matmulPrecision?: MatmulPrecision
+  /**
    * The chat format.
    * @default by the model's chat template; for a model of {@link createModel} ChatML
    */
@@ -70,6 +81,8 @@ export interface LoadModelOptions {
    */
   readonly fetch?: FetchModelOptions
 }
+
+type ModelWeights = Pick<LoadModelOptions, 'dtype' | 'matmulPrecision'>
 
 /** Options of {@link createModel}. */
 export interface CreateModelOptions extends Omit<LoadModelOptions, 'fetch'> {
@@ -295,7 +308,7 @@ export class Model {
  * ```
  */
 export async function loadModel(path: string, options: LoadModelOptions = {}): Promise<Model> {
-  checkKnownKeys('options', options, ['dtype', 'renderer', 'fetch'])
+  checkKnownKeys('options', options, ['dtype', 'matmulPrecision', 'renderer', 'fetch'])
   if (typeof path !== 'string')
     throw new FulmarError('MALFORMED', `path must be a text: got ${describeValue(path)}`)
   const { fetch = {}, ...others } = options
@@ -319,10 +332,10 @@ export async function loadModel(path: string, options: LoadModelOptions = {}): P
  * ```
  */
 export function createModel(options: CreateModelOptions, shape: Partial<DecoderConfig> = {}): Model {
-  checkKnownKeys('options', options, ['seed', 'dtype', 'renderer'], ['seed'])
-  const { seed, dtype = 'f32', renderer } = options
+  checkKnownKeys('options', options, ['seed', 'dtype', 'matmulPrecision', 'renderer'], ['seed'])
+  const { renderer, ...weights } = options
   const tokenizer = new CharTokenizer()
-  const decoder = Decoder.fromSeed(tinyShape(tokenizer, shape), { seed, dtype })
+  const decoder = Decoder.fromSeed(tinyShape(tokenizer, shape), weights)
   return new Model(charParts(decoder, tokenizer, renderer))
 }
 
@@ -350,21 +363,21 @@ const CHAR_TOKENIZER = 'tokenizer.fulmar.json'
  */
 export async function readParts(
   path: string,
-  { dtype, renderer }: LoadModelOptions,
+  { renderer, ...weights }: Omit<LoadModelOptions, 'fetch'>,
   held?: Decoder,
 ): Promise<ModelParts> {
   const about = await stat(path).catch((cause: unknown) => {
     throw new FulmarError('IO', `the model must be a folder or a file: got ${path}`, { cause })
   })
-  if (!about.isDirectory()) return await readGguf(path, dtype, renderer, held)
+  if (!about.isDirectory()) return await readGguf(path, weights, renderer, held)
   const text = await readFile(join(path, CHAR_TOKENIZER), 'utf8').catch(() => undefined)
   if (text !== undefined) {
-    const decoder = held ?? (await readDecoder(path, dtype))
+    const decoder = held ?? (await readDecoder(path, weights))
     return charParts(decoder, CharTokenizer.fromJSON(JSON.parse(text)), renderer)
   }
   await checkHoldsModel(path)
   const tokenizer = await HfTokenizer.fromFolder(path)
-  const decoder = held ?? (await readDecoder(path, dtype))
+  const decoder = held ?? (await readDecoder(path, weights))
   return { decoder, tokenizer, renderer: createRenderer(tokenizer, renderer ?? { name: 'auto' }), files: {} }
 }
 
@@ -377,18 +390,20 @@ async function checkHoldsModel(folder: string): Promise<void> {
 }
 
 /**
- * Reads the weights of a folder; those saved by this package keep dtype and version, and WebAssembly can read
- * them too.
+ * Reads the weights of a folder; those saved by this package keep dtype, precision and version, and WebAssembly can
+ * read them too.
  */
-async function readDecoder(folder: string, dtype: WeightDtype | undefined): Promise<Decoder> {
+async function readDecoder(folder: string, weights: ModelWeights): Promise<Decoder> {
   const isOurs = (await readdir(folder)).includes(CHECKPOINT_STATE)
-  if (isOurs && dtype === undefined) return (await loadCheckpoint(folder)).decoder
-  return await Decoder.fromFolder(folder, { dtype: dtype ?? 'f32' })
+  if (!isOurs || weights.dtype !== undefined) return await Decoder.fromFolder(folder, weights)
+  const { decoder } = await loadCheckpoint(folder)
+  if (weights.matmulPrecision !== undefined) decoder.multiplyIn(weights.matmulPrecision)
+  return decoder
 }
 
 async function readGguf(
   path: string,
-  dtype: WeightDtype = 'f32',
+  weights: ModelWeights,
   renderer: RendererConfig = { name: 'auto' },
   held: Decoder | undefined,
 ): Promise<ModelParts> {
@@ -401,7 +416,7 @@ async function readGguf(
     'tokenizer_config.json': `${JSON.stringify(tokenizer.specialTokens)}\n`,
     ...(chatTemplate !== undefined && { 'chat_template.jinja': chatTemplate }),
   }
-  const decoder = held ?? (await Decoder.fromGguf(bytes, { dtype }))
+  const decoder = held ?? (await Decoder.fromGguf(bytes, weights))
   return { decoder, tokenizer, renderer: createRenderer(tokenizer, renderer), files }
 }
 

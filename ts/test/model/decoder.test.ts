@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { AdamW, Decoder } from '../../src/model/index.js'
+import { AdamW, Decoder, Engine } from '../../src/model/index.js'
 import { TINY } from './tiny.js'
 
 const batch = {
@@ -88,6 +88,39 @@ describe('Decoder', () => {
       'dtype of weights must be f32 or bf16: got i64',
     )
     expect(() => Decoder.fromSeed(TINY, { seed: 1, dtype: 'bfloat' as 'f32' })).toThrow(code('UNKNOWN_NAME'))
+  })
+
+  it('multiplies in bfloat16 where it is asked to, for engines and copies too', async () => {
+    using exact = Decoder.fromSeed(TINY, { seed: 3 })
+    using decoder = Decoder.fromSeed(TINY, { seed: 3, matmulPrecision: 'bf16' })
+    expect([exact.matmulPrecision, decoder.matmulPrecision]).toEqual(['f32', 'bf16'])
+    const { logProb } = await decoder.score(batch)
+    const { logProb: near } = await exact.score(batch)
+    expect(logProb).not.toEqual(near)
+    for (const [at, value] of logProb.entries()) expect(Math.abs(value - (near[at] ?? 0))).toBeLessThan(0.05)
+    expect((await decoder.forward(batch)).logProb).toEqual(logProb)
+
+    using engine = new Engine(decoder)
+    const drawn = await engine.generate({ ids: Uint32Array.of(1, 2), seed: 5 }, { maxTokens: 6 })
+    const ids = Uint32Array.of(1, 2, ...drawn.ids)
+    const mask = Uint8Array.from(ids, (_, at) => Number(at > 1))
+    const scores = await decoder.score({ ids, offsets: Uint32Array.of(0, ids.length), mask })
+    expect(scores.logProb.subarray(2)).toEqual(drawn.logProbs)
+
+    using snapshot = await decoder.snapshot()
+    using critic = await decoder.withScalarHead('v_head', { seed: 1 })
+    const weights = await decoder.toSafetensors()
+    using loaded = Decoder.fromSafetensors(TINY, weights, { matmulPrecision: 'bf16' })
+    for (const other of [snapshot, critic, loaded]) {
+      expect(other.matmulPrecision).toBe('bf16')
+      expect((await other.score(batch)).logProb).toEqual(logProb)
+    }
+    expect(() => Decoder.fromSeed(TINY, { seed: 3, matmulPrecision: 'tf32' as 'f32' })).toThrow(
+      'matmulPrecision must be one of f32, bf16: got "tf32"',
+    )
+    expect(() => Decoder.fromSafetensors(TINY, weights, { matmulPrecision: 'BF16' as 'bf16' })).toThrow(
+      code('UNKNOWN_NAME'),
+    )
   })
 
   it('refuses impossible shapes by the name of the field', () => {

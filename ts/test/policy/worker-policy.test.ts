@@ -103,14 +103,17 @@ describe('WorkerPolicy', () => {
     expect(own?.length === 8 || text.endsWith(stopStrings[0] ?? '')).toBe(true)
   })
 
-  it('draws and scores, to the bit, what the decoder does in this thread', async () => {
-    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
-    const [here, there] = [new DecoderPolicy(decoder), await launch(decoder)]
-    expect(await there.generate(request)).toEqual(await here.generate(request))
-    const whole = { requestId: 's', ids: Uint32Array.of(3, 1, 4) }
-    expect(await there.score(whole)).toEqual(await here.score(whole))
-    expect(request.promptIds).toEqual(Uint32Array.of(1, 2))
-  })
+  it.each(['f32', 'bf16'] as const)(
+    'draws and scores, to the bit, what the decoder does in this thread, in %s',
+    async (matmulPrecision) => {
+      using decoder = Decoder.fromSeed(TINY, { seed: 2, matmulPrecision })
+      const [here, there] = [new DecoderPolicy(decoder), await launch(decoder)]
+      expect(await there.generate(request)).toEqual(await here.generate(request))
+      const whole = { requestId: 's', ids: Uint32Array.of(3, 1, 4) }
+      expect(await there.score(whole)).toEqual(await here.score(whole))
+      expect(request.promptIds).toEqual(Uint32Array.of(1, 2))
+    },
+  )
 
   it('does what a receiver of weights must', async () => {
     const policy = await launch(await versioned(0))

@@ -22,14 +22,15 @@ describe('saveCheckpoint', () => {
     'writes a folder that loads back with weights in %s, moments, state and files',
     async (dtype) => {
       const folder = await makeFolder()
-      using decoder = Decoder.fromSeed(TINY, { seed: 1, dtype })
+      const matmulPrecision = dtype
+      using decoder = Decoder.fromSeed(TINY, { seed: 1, dtype, matmulPrecision })
       using optimizer = new AdamW(decoder)
       await saveCheckpoint({ folder, decoder, optimizer, state: { step: 3 }, files: { 'note.txt': 'hello' } })
       const loaded = await loadCheckpoint(folder)
       using again = loaded.decoder
       using resumed = await loadOptimizer(folder, (state) => new AdamW(again, {}, state))
       expect(loaded.state).toMatchObject({ step: 3, policyVersion: 0 })
-      expect(again.dtype).toBe(dtype)
+      expect([again.dtype, again.matmulPrecision]).toEqual([dtype, matmulPrecision])
       expect(Buffer.compare(await again.toSafetensors(), await decoder.toSafetensors())).toBe(0)
       expect(Buffer.compare(await resumed.toSafetensors(), await optimizer.toSafetensors())).toBe(0)
       const own = ['config.json', 'manifest.json', 'model.safetensors', 'model.safetensors.index.json']
@@ -120,11 +121,14 @@ describe('loadCheckpoint', () => {
       '{}',
       '{"policyVersion": -0.5, "dtype": "f32"}',
       '{"policyVersion": 1, "dtype": "f16"}',
+      '{"policyVersion": 1, "dtype": "f32", "matmulPrecision": "tf32"}',
     ]) {
       await put('state.json', state)
       await expect(loadCheckpoint(folder)).rejects.toThrow(refusal('MALFORMED', 'state.json'))
     }
     await put('state.json', '{"policyVersion": 1, "dtype": "f32"}')
+    using older = (await loadCheckpoint(folder)).decoder
+    expect(older.matmulPrecision).toBe('f32')
     await truncate(join(folder, 'model.safetensors'), 1000)
     await expect(loadCheckpoint(folder)).rejects.toThrow(refusal('CORRUPT', 'model.safetensors'))
     await rm(join(folder, 'model.safetensors'))

@@ -38,6 +38,7 @@ describe('trainConfigSchema', () => {
     { task: { nubmers: [2, 2] } },
     { task: { numbers: [1, 2, 3] } },
     { model: { dtype: 'f16' } },
+    { model: { matmulPrecision: 'tf32' } },
     { eval: { numProblems: 0 } },
     [],
   ])('refuses %j, as checkTrainConfig does', (json) => {
@@ -99,11 +100,12 @@ describe('checkTrainConfig', () => {
 
   it('passes the options of the core through untouched', () => {
     const config = checkTrainConfig({ model: { hidden_size: 128 }, grpo: { loss: { clipEpsilon: 0.1 } } })
-    expect(config.model).toEqual({ hidden_size: 128, dtype: 'f32' })
-    expect(checkTrainConfig({ model: { path: 'm', dtype: 'bf16' } }).model).toEqual({
-      path: 'm',
-      dtype: 'bf16',
-    })
+    expect(config.model).toEqual({ hidden_size: 128, dtype: 'f32', matmulPrecision: 'f32' })
+    const ofFile = { path: 'm', dtype: 'bf16', matmulPrecision: 'bf16' }
+    expect(checkTrainConfig({ model: ofFile }).model).toEqual(ofFile)
+    expect(() => checkTrainConfig({ model: { matmulPrecision: 'tf32' } })).toThrow(
+      /config.model.matmulPrecision/,
+    )
     expect(() => checkTrainConfig({ model: { dtype: 'f16' } })).toThrow(/config.model.dtype/)
     expect(config.grpo.loss).toEqual({ clipEpsilon: 0.1 })
   })

@@ -56,23 +56,24 @@ function train(path: string, runDir: string, numLines = Number.POSITIVE_INFINITY
 }
 
 describe('a killed run', () => {
-  it.each([{ dtype: 'f32' }, { dtype: 'bf16' }, { lora: { r: 2, target_modules: 'all-linear' } }])(
-    'goes on with the same steps, bit for bit, with %o',
-    async (change) => {
-      const [whole, killed] = [await makeConfig(change), await makeConfig(change)]
-      expect(await train(whole.path, whole.runDir)).toBe(0)
-      let numKills = 0
-      for (const numLines of [7, 16, 24, 31, 40]) {
-        if ((await train(killed.path, killed.runDir, numLines)) === null) numKills += 1
-      }
-      expect(await train(killed.path, killed.runDir)).toBe(0)
-      expect(numKills).toBeGreaterThan(0)
-      const [expected, resumed] = [await readRun(whole.runDir), await readRun(killed.runDir)]
-      expect(timeless(resumed.events)).toEqual(timeless(expected.events))
-      for (const name of await readdir(join(whole.runDir, 'policy'))) {
-        const read = ({ runDir }: typeof whole) => readFile(join(runDir, 'policy', name))
-        expect(await read(killed), name).toEqual(await read(whole))
-      }
-    },
-  )
+  it.each([
+    { dtype: 'f32' },
+    { dtype: 'bf16', matmulPrecision: 'bf16' },
+    { lora: { r: 2, target_modules: 'all-linear' } },
+  ])('goes on with the same steps, bit for bit, with %o', async (change) => {
+    const [whole, killed] = [await makeConfig(change), await makeConfig(change)]
+    expect(await train(whole.path, whole.runDir)).toBe(0)
+    let numKills = 0
+    for (const numLines of [7, 16, 24, 31, 40]) {
+      if ((await train(killed.path, killed.runDir, numLines)) === null) numKills += 1
+    }
+    expect(await train(killed.path, killed.runDir)).toBe(0)
+    expect(numKills).toBeGreaterThan(0)
+    const [expected, resumed] = [await readRun(whole.runDir), await readRun(killed.runDir)]
+    expect(timeless(resumed.events)).toEqual(timeless(expected.events))
+    for (const name of await readdir(join(whole.runDir, 'policy'))) {
+      const read = ({ runDir }: typeof whole) => readFile(join(runDir, 'policy', name))
+      expect(await read(killed), name).toEqual(await read(whole))
+    }
+  })
 })

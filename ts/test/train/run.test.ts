@@ -231,6 +231,13 @@ describe('runTraining', () => {
     await expect(runTraining(wider, { resume: true })).rejects.toThrow(/config\.model\.intermediate_size/)
     const halves = { ...config, model: { ...config.model, dtype: 'bf16' as const } }
     await expect(runTraining(halves, { resume: true })).rejects.toThrow(/config\.model\.dtype/)
+    const rounded = { ...config, model: { ...config.model, matmulPrecision: 'bf16' as const } }
+    await expect(runTraining(rounded, { resume: true })).rejects.toMatchObject({
+      code: 'INCOMPATIBLE',
+      message: expect.stringContaining(
+        'config.model.matmulPrecision must be that of the checkpoint (f32): got bf16',
+      ),
+    })
   })
 
   it('goes on with what was begun and not trained when rollouts run ahead, and loses no problem', async () => {
