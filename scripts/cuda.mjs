@@ -32,6 +32,9 @@ const BUILD = ['build', '--quiet', '-p', 'fulmar-device', '-p', 'fulmar-node', '
 
 const UNIT_TESTS = ['test', ...BUILD.slice(1)]
 
+/** The tests of memory and launches. */
+const CARD_TESTS = ['test', '--quiet', '-p', 'fulmar-cuda', '--features', 'driver', '--test', 'card']
+
 /** Programs that run at once. */
 const LANES = Math.min(availableParallelism(), 2)
 
@@ -145,6 +148,7 @@ async function emulated() {
     () => check({ FULMAR_EMULATED_CAPABILITY: '80' }),
     onDevice,
     () => run('cargo', UNIT_TESTS),
+    () => run('cargo', CARD_TESTS, { env: { FULMAR_GPU_REQUIRED: '1', LD_LIBRARY_PATH: library } }),
   ]
   const results = await inLanes(runs)
   const failed = results.find(({ code }) => code !== 0)

@@ -2,14 +2,14 @@
 
 mod attention;
 
+use bytemuck::Pod;
 use fulmar_core::{Result, Rng};
+use fulmar_cuda::{Buffer, Card, Grid, arguments};
 use fulmar_kernel::AdamwStep;
 use fulmar_objective::{DrawOptions, draw_rng};
 use half::bf16;
 use serde_json::{Value, json};
 
-use crate::arguments;
-use crate::card::{Card, Shape};
 use crate::numbers::random;
 use crate::report::write;
 use crate::{Options, check};
@@ -171,7 +171,7 @@ pub fn once(card: &Card, options: &Options) -> Result<bool> {
 }
 
 fn is_possible(card: &Card, bench: &Bench) -> bool {
-    bench.name != "log_prob_and_gradient" || card.capability.0 >= 9
+    bench.name != "log_prob_and_gradient" || card.gpu().compute_capability.0 >= 9
 }
 
 fn record(card: &Card, bench: &Bench, copy: f64) -> Result<Value> {
@@ -207,8 +207,8 @@ fn rounds(card: &Card, work: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f64>>
 /// Returns the bandwidth of a copy, read and written, in GB/s.
 fn copy_bandwidth(card: &Card) -> Result<f64> {
     let len = sized(card, 1 << 28, 1 << 14);
-    let (from, to) = (numbers(card, "copy", len)?, card.poisoned::<f32>(len)?);
-    let times = rounds(card, &mut || card.copy(&from, &to, 0, len))?;
+    let (from, mut to) = (numbers(card, "copy", len)?, card.poisoned::<f32>(len)?);
+    let times = rounds(card, &mut || card.copy(from.view(), to.view_mut()))?;
     let faster = times.into_iter().fold(f64::INFINITY, f64::min);
     Ok(2.0 * 4.0 * len as f64 / faster / 1e6)
 }
@@ -327,7 +327,7 @@ fn gather(card: &Card) -> Result<Work> {
     let (from, index) = (numbers(card, "gather", there * width)?, ids(card, count, there)?);
     let to = card.poisoned::<f32>(count * width)?;
     let queue = move |card: &Card| {
-        card.queue("gather_rows_4", check::a_block_each(count, 256, 0), arguments![&from, &index, &to, width])
+        card.queue("gather_rows_4", Grid::of_rows(count, 256, 0), arguments![&from, &index, &to, width])
     };
     Ok(Work {
         shape: format!("{count} x {width}"),
@@ -345,7 +345,7 @@ fn scatter_add(card: &Card) -> Result<Work> {
     let (from, to) = (numbers(card, "from", 2 * there * width)?, numbers(card, "to", there * width)?);
     let (index, ends, rows) = (card.upload(&plan.index)?, card.upload(&plan.ends)?, card.upload(&plan.rows)?);
     let queue = move |card: &Card| {
-        let grid = check::a_block_each(there, 256, 0);
+        let grid = Grid::of_rows(there, 256, 0);
         card.queue("scatter_add_rows", grid, arguments![&from, &index, &ends, &rows, width, &to])
     };
     Ok(Work {
@@ -378,7 +378,7 @@ fn adamw(card: &Card) -> Result<Work> {
         ["masters", "gradients", "moment1"].map(|name| numbers(card, name, len));
     let (masters, gradients, moment1) = (masters?, gradients?, moment1?);
     // The second moment is not negative.
-    let moment2 = card.repeated(&[1e-3_f32; 1 << 16], len)?;
+    let moment2 = repeated(card, &[1e-3_f32; 1 << 16], len)?;
     let halves = halves(card, "weights", len)?;
     let step = AdamwStep::at(10, 1e-5, (0.9, 0.999), 1e-8, 0.01, 0.5);
     let queue = move |card: &Card| {
@@ -423,9 +423,20 @@ fn product_of<const ROWS: usize, const OUTS: usize, const INNER: usize, const KE
     })
 }
 
-fn halves(card: &Card, name: &str, len: usize) -> Result<crate::card::Buffer<bf16>> {
+fn halves(card: &Card, name: &str, len: usize) -> Result<Buffer<bf16>> {
     let drawn: Vec<bf16> = random(name, len.min(DRAWN), 1.0).into_iter().map(bf16::from_f32).collect();
-    card.repeated(&drawn, len)
+    repeated(card, &drawn, len)
+}
+
+/// Returns `len` elements on the GPU: copies of `pattern`, one after the other.
+fn repeated<T: Pod>(card: &Card, pattern: &[T], len: usize) -> Result<Buffer<T>> {
+    let (from, mut to) = (card.upload(pattern)?, card.poisoned::<T>(len)?);
+    for first in (0..len).step_by(pattern.len()) {
+        let count = pattern.len().min(len - first);
+        card.copy(from.view().slice(0..count), to.view_mut().slice(first..first + count))?;
+    }
+    card.finish()?;
+    Ok(to)
 }
 
 /// Returns the size for a GPU, or that for the emulated one.
@@ -433,19 +444,19 @@ fn sized<T>(card: &Card, on_gpu: T, emulated: T) -> T {
     if card.is_emulated() { emulated } else { on_gpu }
 }
 
-fn numbers(card: &Card, name: &str, len: usize) -> Result<crate::card::Buffer<f32>> {
-    card.repeated(&random(name, len.min(DRAWN), 8.0), len)
+fn numbers(card: &Card, name: &str, len: usize) -> Result<Buffer<f32>> {
+    repeated(card, &random(name, len.min(DRAWN), 8.0), len)
 }
 
 /// Returns `count` numbers below `end`.
-fn ids(card: &Card, count: usize, end: usize) -> Result<crate::card::Buffer<u32>> {
+fn ids(card: &Card, count: usize, end: usize) -> Result<Buffer<u32>> {
     let mut rng = Rng::new(22).stream("ids");
     let ids: Vec<u32> = (0..count).map(|_| rng.next_u32() % end as u32).collect();
     card.upload(&ids)
 }
 
 /// Returns a launch over `len` elements that fills a GPU.
-fn over(card: &Card, len: usize) -> Shape {
+fn over(card: &Card, len: usize) -> Grid {
     let blocks = sized(card, 132 * 16, 3).min(len.div_ceil(256)) as u32;
-    Shape { blocks: (blocks, 1), threads: 256, shared_bytes: 0 }
+    Grid { blocks: (blocks, 1), threads: 256, shared_bytes: 0 }
 }

@@ -17,8 +17,8 @@ pub mod spans;
 mod swiglu;
 
 use fulmar_core::Result;
+use fulmar_cuda::{Card, Grid};
 
-use crate::card::{Card, Shape};
 use crate::report::Report;
 
 /// Compares the kernels of one file with the processor; the errors are those of the card.
@@ -49,11 +49,6 @@ const THREADS: u32 = 256;
 const LENGTHS: [usize; 12] = [1, 2, 31, 32, 33, 255, 256, 257, 767, 768, 769, 10_000];
 
 /// Returns the shape of a launch over elements: three blocks, so that longer inputs take several rounds.
-const fn elements() -> Shape {
-    Shape { blocks: (3, 1), threads: THREADS, shared_bytes: 0 }
-}
-
-/// Returns the shape of a launch with one block for each of `rows`.
-pub fn a_block_each(rows: usize, threads: u32, shared_bytes: u32) -> Shape {
-    Shape { blocks: (rows as u32, 1), threads, shared_bytes }
+const fn elements() -> Grid {
+    Grid { blocks: (3, 1), threads: THREADS, shared_bytes: 0 }
 }

@@ -13,7 +13,6 @@
 //! The same program runs on the emulated GPU, if `LD_LIBRARY_PATH` names its folder.
 
 mod bench;
-mod card;
 mod check;
 mod numbers;
 mod records;
@@ -23,8 +22,8 @@ mod summary;
 use std::path::Path;
 use std::process::ExitCode;
 
-use card::Card;
 use fulmar_core::{Error, Result};
+use fulmar_cuda::Card;
 use records::Records;
 use report::{Report, write};
 use serde_json::json;
@@ -53,7 +52,7 @@ fn main() -> ExitCode {
         write(&format!("0 devices: GPU checks skipped: {error}"));
         return ExitCode::from(3);
     }
-    let card = match Card::open() {
+    let card = match Card::open(0) {
         Ok(card) => card,
         Err(error) => return refuse(&error.to_string()),
     };
@@ -121,11 +120,11 @@ fn of_folder(command: &str, folder: &Path) -> ExitCode {
 
 /// Writes what there is, a name and a value a line.
 fn here(card: &Card, _: &Options) -> Result<bool> {
-    let (major, minor) = card.capability;
+    let (major, minor) = card.gpu().compute_capability;
     let kernels = fulmar_cuda::fatbin().map_or(0, <[u8]>::len);
-    write(&format!("device\t{}", card.name));
+    write(&format!("device\t{}", card.gpu().name));
     write(&format!("capability\t{major}.{minor}"));
-    write(&format!("memory_bytes\t{}", card.memory_bytes));
+    write(&format!("memory_bytes\t{}", card.gpu().memory_bytes));
     write(&format!("fulmar_device\t{}", env!("CARGO_PKG_VERSION")));
     write(&format!("kernels_bytes\t{kernels}"));
     Ok(true)
@@ -133,8 +132,8 @@ fn here(card: &Card, _: &Options) -> Result<bool> {
 
 /// Runs the checks; returns whether all bits are equal.
 fn check(card: &Card, options: &Options) -> Result<bool> {
-    let (major, minor) = card.capability;
-    write(&format!("device: {}, compute capability {major}.{minor}", card.name));
+    let (major, minor) = card.gpu().compute_capability;
+    write(&format!("device: {}, compute capability {major}.{minor}", card.gpu().name));
     let (mut passed, mut failed) = (0, 0);
     for (name, run) in check::CHECKS.iter().filter(|(name, _)| options.has(name)) {
         let mut report = Report::default();

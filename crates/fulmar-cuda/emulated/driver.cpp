@@ -113,6 +113,14 @@ int cuFuncSetAttribute(void* function, int attribute, int value) {
     return kernel.shared_max = max(kernel.shared_max, (uint32_t)value), SUCCESS;
 }
 
+int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* bytes) {
+    const auto& sizes = ((std::pair<const std::string, Kernel>*)function)->second.argument_sizes;
+    if (index >= sizes.size()) return INVALID_VALUE;
+    *offset = 0;
+    for (size_t i = 0; i < index; i++) *offset = (*offset + sizes[i] + sizes[i + 1] - 1) / sizes[i + 1] * sizes[i + 1];
+    return *bytes = sizes[index], SUCCESS;
+}
+
 int cuStreamCreate(void** stream, unsigned) { return *stream = new Stream, SUCCESS; }
 int cuStreamDestroy_v2(void* stream) { return delete (Stream*)stream, SUCCESS; }
 int cuStreamSynchronize(void* stream) { return stream_of(stream)->captured ? CAPTURE_UNSUPPORTED : SUCCESS; }
@@ -125,6 +133,11 @@ int cuEventElapsedTime_v2(float* milliseconds, void* from, void* to) {
     return SUCCESS;
 }
 int cuEventSynchronize(void*) { return SUCCESS; }
+
+// One pool, which keeps nothing: an address that was freed is never given again.
+int cuDeviceGetDefaultMemPool(void** pool, int) { return *pool = (void*)1, SUCCESS; }
+int cuMemPoolSetAttribute(void*, int, void*) { return SUCCESS; }
+int cuMemPoolTrimTo(void*, size_t) { return SUCCESS; }
 
 int cuMemAllocAsync(Address* address, size_t bytes, void* stream) {
     if (stream_of(stream)->captured) return CAPTURE_UNSUPPORTED;

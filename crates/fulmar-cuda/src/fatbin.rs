@@ -29,8 +29,6 @@ fn embedded() -> Option<&'static [u8]> {
     /// The driver reads words.
     #[repr(align(8))]
     struct Aligned<T: ?Sized>(T);
-    // It stays although no operation reads it yet.
-    #[used]
     static IMAGE: &Aligned<[u8]> = &Aligned(*include_bytes!(env!("FULMAR_FATBIN")));
     IMAGE.0.get(MARK_BYTES..)
 }

@@ -4,9 +4,9 @@
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
-use fulmar_core::{Device, Error, ErrorKind, Result};
+use fulmar_core::Result;
 
-use crate::{fatbin, gpus};
+use crate::Card;
 
 /// The kernels of one GPU: a handle, cheap to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,27 +16,10 @@ impl Kernels {
     /// Returns the kernels of GPU number `ordinal`.
     ///
     /// # Errors
-    /// `Unavailable`, always: with what the machine or this build lacks, or because no operation calls kernels yet.
-    ///
-    /// # Examples
-    /// ```
-    /// let error = fulmar_cuda::Kernels::on(0).unwrap_err();
-    /// assert_eq!(error.kind(), fulmar_core::ErrorKind::Unavailable);
-    /// ```
+    /// The errors of [`Card::on`], always.
     pub fn on(ordinal: u32) -> Result<Self> {
-        let device = Device::Cuda { ordinal };
-        let gpus = gpus()?;
-        let Some(gpu) = gpus.iter().find(|gpu| gpu.ordinal == ordinal) else {
-            let detail =
-                format!("device {device} must be one of {} GPUs, counted from 0: got {ordinal}", gpus.len());
-            return Err(Error::new(ErrorKind::Unavailable, detail));
-        };
-        fatbin()?;
-        let detail = format!(
-            "device {device} must be one that operations run on: this release only checks its kernels on {}",
-            gpu.name
-        );
-        Err(Error::new(ErrorKind::Unavailable, detail))
+        Card::on(ordinal)
+            .and_then(|_| Err(fulmar_core::Error::new(fulmar_core::ErrorKind::Unavailable, "no kernels")))
     }
 
     /// Returns the number of their GPU.

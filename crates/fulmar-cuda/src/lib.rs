@@ -2,22 +2,35 @@
 //!
 //! [`gpus`] asks the driver at run time, so one build runs with and without a GPU. Builds without the feature
 //! `driver`, and WebAssembly, have the same interface and return an error. [`fatbin`] returns the compiled
-//! kernels. No operation calls them yet: [`Kernels::on`] refuses every GPU with the reason.
+//! kernels, and a [`Card`] is a GPU that runs them. No decoder does yet: [`Card::on`] refuses every GPU with the reason.
 
 #[cfg(not(all(feature = "driver", not(target_family = "wasm"))))]
 mod absent;
+mod buffer;
+mod card;
+#[cfg(all(feature = "driver", not(target_family = "wasm")))]
+mod context;
 #[cfg(all(feature = "driver", not(target_family = "wasm")))]
 mod driver;
 mod fatbin;
 mod kernels;
+mod launch;
 mod place;
 
 #[cfg(not(all(feature = "driver", not(target_family = "wasm"))))]
+use absent as platform;
+#[cfg(all(feature = "driver", not(target_family = "wasm")))]
+use context as platform;
+
+#[cfg(not(all(feature = "driver", not(target_family = "wasm"))))]
 pub use absent::gpus;
+pub use buffer::{Buffer, Slice, SliceMut};
+pub use card::Card;
 #[cfg(all(feature = "driver", not(target_family = "wasm")))]
 pub use driver::gpus;
 pub use fatbin::fatbin;
 pub use kernels::{Kernels, Managed};
+pub use launch::{Argument, Grid};
 pub use place::place;
 
 /// A GPU that the driver shows.

@@ -2,10 +2,10 @@
 
 use fulmar_core::{Device, Result};
 
-use crate::Kernels;
+use crate::Card;
 
 /// Returns the device called `cpu`, `cuda`, `cuda:N`, or `auto`, which selects a usable GPU, else the CPU. As
-/// no operation runs on a GPU yet, `auto` is the CPU everywhere.
+/// no decoder runs on a GPU yet, `auto` is the CPU everywhere.
 ///
 /// # Errors
 /// The errors of [`Device`]'s `from_str`; `Unavailable` for a GPU, with what is missing.
@@ -24,7 +24,7 @@ pub fn place(name: &str) -> Result<Device> {
     let device: Device = name.parse()?;
     match device {
         Device::Cpu => Ok(device),
-        Device::Cuda { ordinal } => Ok(Device::Cuda { ordinal: Kernels::on(ordinal)?.ordinal() }),
+        Device::Cuda { ordinal } => Ok(Device::Cuda { ordinal: Card::on(ordinal)?.ordinal() }),
     }
 }
 

@@ -1,11 +1,10 @@
 //! Attention over sequences, of one row each, and its gradients.
 
 use fulmar_core::Result;
+use fulmar_cuda::{Card, arguments};
 use half::bf16;
 
-use super::{Work, halves, numbers, sized};
-use crate::arguments;
-use crate::card::Card;
+use super::{Work, halves, numbers, repeated, sized};
 use crate::check;
 use crate::check::spans::Layout;
 
@@ -75,7 +74,7 @@ pub fn gradients(card: &Card) -> Result<Work> {
     let (q, keys, values) = (q?, keys?, values?);
     let (out, d_out) = (halves(card, "out", len)?, halves(card, "d_out", len)?);
     // Maxima and sums of weights that no weight overflows against.
-    let sums = card.repeated(&[100.0_f32, 1.0], 2 * rows * heads)?;
+    let sums = repeated(card, &[100.0_f32, 1.0], 2 * rows * heads)?;
     let (d_q, along) = (card.poisoned::<f32>(len)?, card.poisoned::<f32>(rows * heads)?);
     let (d_keys, d_values) = (card.poisoned::<f32>(len)?, card.poisoned::<f32>(len)?);
     let queue = move |card: &Card| {

@@ -4,11 +4,10 @@
 //! otherwise inside an instruction, so there only the rest holds.
 
 use fulmar_core::Result;
+use fulmar_cuda::{Buffer, Card, Grid, arguments};
 use half::bf16;
 
 use super::spans::{Layout, Plan};
-use crate::arguments;
-use crate::card::{Buffer, Card, Shape};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -108,10 +107,10 @@ fn compare(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
 }
 
 /// Returns the shape of a launch for tiles of rows of a group of heads.
-pub fn grid(tiles: &[[u32; 2]], [heads, kv_heads, width]: [usize; 3]) -> Shape {
+pub fn grid(tiles: &[[u32; 2]], [heads, kv_heads, width]: [usize; 3]) -> Grid {
     let rows_max = tiles.iter().map(|[first, end]| end - first).max().unwrap_or(1) as usize;
     let parts = (rows_max * (heads / kv_heads)).div_ceil(SLOTS);
-    Shape {
+    Grid {
         blocks: (tiles.len() as u32, (kv_heads * parts) as u32),
         threads: 128,
         shared_bytes: ((SLOTS + 2 * BLOCK) * (width + 8) * 2 + width / 2 * 128 * 4) as u32,
@@ -119,9 +118,9 @@ pub fn grid(tiles: &[[u32; 2]], [heads, kv_heads, width]: [usize; 3]) -> Shape {
 }
 
 /// Returns the shape of a launch for segments of `rows` rows with up to `keys_max` keys.
-pub fn segments_grid(rows: usize, keys_max: usize, [heads, kv_heads, width]: [usize; 3]) -> Shape {
+pub fn segments_grid(rows: usize, keys_max: usize, [heads, kv_heads, width]: [usize; 3]) -> Grid {
     let parts = (heads / kv_heads).div_ceil(SLOTS_OF_ROW);
-    Shape {
+    Grid {
         blocks: ((rows * kv_heads * parts) as u32, keys_max.div_ceil(SEGMENT) as u32),
         threads: 32,
         shared_bytes: ((SLOTS_OF_ROW + 2 * BLOCK) * (width + 8) * 2) as u32,
@@ -129,8 +128,8 @@ pub fn segments_grid(rows: usize, keys_max: usize, [heads, kv_heads, width]: [us
 }
 
 /// Returns the shape of a launch that merges the segments of rows.
-pub fn merge_grid(rows: usize, heads: usize) -> Shape {
-    Shape { blocks: (rows as u32, heads as u32), threads: 256, shared_bytes: 0 }
+pub fn merge_grid(rows: usize, heads: usize) -> Grid {
+    Grid { blocks: (rows as u32, heads as u32), threads: 256, shared_bytes: 0 }
 }
 
 /// Returns the outputs of tiles of up to `rows_max` rows, and `m` and `L`.

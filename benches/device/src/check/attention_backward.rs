@@ -3,14 +3,13 @@
 //! On the emulated GPU they have the bits of [`Model`], which follows the order of `attention_backward.cu`.
 
 use fulmar_core::Result;
+use fulmar_cuda::{Card, Grid, arguments};
 use fulmar_kernel::AttentionShape;
 use half::bf16;
 
 use super::attention::{Case, ERROR_MAX, SLOTS, Uploaded, add_products, exp2, grid, tiles, widened};
 use super::attention_f32::gradients_in_f64;
 use super::spans::{Layout, Plan};
-use crate::arguments;
-use crate::card::{Card, Shape};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -90,14 +89,14 @@ fn compare(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
 }
 
 /// Returns the shape of a launch for the gradients of queries.
-pub fn queries_grid(tiles: &[[u32; 2]], sizes: [usize; 3]) -> Shape {
-    Shape { shared_bytes: (LINES * (sizes[2] + 8) * 2) as u32, ..grid(tiles, sizes) }
+pub fn queries_grid(tiles: &[[u32; 2]], sizes: [usize; 3]) -> Grid {
+    Grid { shared_bytes: (LINES * (sizes[2] + 8) * 2) as u32, ..grid(tiles, sizes) }
 }
 
 /// Returns the shape of a launch for the gradients of keys and values.
-pub fn keys_grid(tiles: usize, [_, kv_heads, width]: [usize; 3]) -> Shape {
+pub fn keys_grid(tiles: usize, [_, kv_heads, width]: [usize; 3]) -> Grid {
     let parts = width.div_ceil(128);
-    Shape {
+    Grid {
         blocks: (tiles as u32, (kv_heads * parts) as u32),
         threads: 128,
         shared_bytes: (LINES * (width + 8) * 2 + 2 * 32 * 5 * 4) as u32,

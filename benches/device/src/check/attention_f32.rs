@@ -1,11 +1,10 @@
 //! Attention of f32 rows: every bit of `fulmar-kernel`'s `attention`, and gradients near those of f64.
 
 use fulmar_core::Result;
+use fulmar_cuda::{Card, Grid, arguments};
 use fulmar_kernel::{AttentionSaved, AttentionShape, attention, attention_backward, exp};
 
 use super::spans::Layout;
-use crate::arguments;
-use crate::card::{Card, Shape};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -227,8 +226,8 @@ fn dot_in_16(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// Returns the shape of a launch with one block for each row and head.
-pub fn grid(rows: usize, heads: usize, width: usize) -> Shape {
-    Shape {
+pub fn grid(rows: usize, heads: usize, width: usize) -> Grid {
+    Grid {
         blocks: (rows as u32, heads as u32),
         threads: width.next_multiple_of(32) as u32,
         shared_bytes: ((width + 2 * TILE + 9) * 4) as u32,
@@ -282,7 +281,7 @@ fn backward(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
     let shared_bytes = ((2 * head_dim + 2 * TILE + 1) * 4) as u32;
     card.launch(
         "attention_f32_backward_queries",
-        Shape { shared_bytes, ..grid(rows, num_heads, head_dim) },
+        Grid { shared_bytes, ..grid(rows, num_heads, head_dim) },
         arguments![
             &q,
             &keys,
@@ -302,7 +301,7 @@ fn backward(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
     let shared_bytes = ((2 * PAIRS + ROWS) * 4) as u32;
     card.launch(
         "attention_f32_backward_keys",
-        Shape { shared_bytes, ..grid(tiles.len(), num_kv_heads, head_dim) },
+        Grid { shared_bytes, ..grid(tiles.len(), num_kv_heads, head_dim) },
         arguments![
             &q,
             &keys,

@@ -1,11 +1,10 @@
 //! Casts between f32, bfloat16 and f16.
 
 use fulmar_core::Result;
+use fulmar_cuda::{Card, arguments};
 use half::{bf16, f16};
 
 use super::{LENGTHS, elements};
-use crate::arguments;
-use crate::card::Card;
 use crate::numbers::random;
 use crate::report::Report;
 

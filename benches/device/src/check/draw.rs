@@ -1,11 +1,10 @@
 //! Draws of tokens: the ids and both log-probs of `fulmar-objective`.
 
 use fulmar_core::{Result, Rng};
+use fulmar_cuda::{Buffer, Card, Grid, arguments};
 use fulmar_objective::{Draw, DrawContext, DrawOptions, draw_in, draw_probabilities, draw_rng, token_mask};
 
 use super::log_prob::rows_grid;
-use crate::arguments;
-use crate::card::{Buffer, Card, Shape};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -492,15 +491,15 @@ fn scores_on_card(card: &Card, logits: &Buffer<f32>, vocab: usize, plan: &Plan) 
         &masks,
         &scores
     ];
-    let grid = Shape { blocks: (rows as u32, 1), threads: THREADS, shared_bytes: 0 };
+    let grid = Grid { blocks: (rows as u32, 1), threads: THREADS, shared_bytes: 0 };
     card.launch("score_rows", grid, arguments)?;
     Ok(scores)
 }
 
 /// Returns the shape of a launch of `draw_rows`.
-fn grid(rows: usize, vocab: usize) -> Shape {
+fn grid(rows: usize, vocab: usize) -> Grid {
     const SELECT_WORDS: usize = 8 * 256 + 2;
     let blocks = vocab.div_ceil(BLOCK);
     let shared_bytes = (8 * (19 + blocks) + 4 * (blocks + BLOCK) + 4 * (4 + SELECT_WORDS)) as u32;
-    Shape { blocks: (rows as u32, 1), threads: THREADS, shared_bytes }
+    Grid { blocks: (rows as u32, 1), threads: THREADS, shared_bytes }
 }

@@ -1,12 +1,10 @@
 //! Rows of a table by ids, and the table's gradient.
 
 use fulmar_core::{Result, Rng};
+use fulmar_cuda::{Card, Grid, arguments};
 use half::bf16;
 
-use super::a_block_each;
 use super::rows::Plan;
-use crate::arguments;
-use crate::card::Card;
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -59,7 +57,7 @@ fn looked_up(
     let numbers = random("table", vocab * width + 1, 2.0);
     let halves: Vec<bf16> = numbers.iter().map(|number| bf16::from_f32(*number)).collect();
     let (numbers_at, halves_at, ids_at) = (card.upload(&numbers)?, card.upload(&halves)?, card.upload(ids)?);
-    let grid = a_block_each(ids.len(), THREADS, 0);
+    let grid = Grid::of_rows(ids.len(), THREADS, 0);
     let mut wanted = vec![0.0; ids.len() * width];
     for first in [0, 1] {
         let len = vocab * width;
@@ -89,7 +87,7 @@ fn gradient(
     let (d_table_at, d_out_at) = (card.upload(&d_table)?, card.upload(&d_out)?);
     let (ids_at, ends_at, rows_at) =
         (card.upload(&plan.index)?, card.upload(&plan.ends)?, card.upload(&plan.rows)?);
-    let grid = a_block_each(plan.index.len(), THREADS, 0);
+    let grid = Grid::of_rows(plan.index.len(), THREADS, 0);
     let arguments = arguments![&d_out_at, &ids_at, &ends_at, &rows_at, width, &d_table_at];
     card.launch("scatter_add_rows", grid, arguments)?;
     fulmar_kernel::embed_backward(&d_out, width, ids, &mut d_table);

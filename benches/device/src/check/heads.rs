@@ -1,13 +1,11 @@
 //! Heads of a layer: biases, norms of heads, rotations, rows of caches, and their gradients.
 
 use fulmar_core::{Result, Rng};
+use fulmar_cuda::{Buffer, Card, Grid, arguments};
 use fulmar_kernel::{RopeTable, add_bias, bias_backward, f32_to_bf16, rms_norm, rms_norm_backward};
 use half::bf16;
 
-use super::a_block_each;
 use super::rms_norm::rows_each;
-use crate::arguments;
-use crate::card::{Buffer, Card, Shape};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -183,7 +181,7 @@ fn forward(card: &Card, report: &mut Report, case: &Case, found: &Found) -> Resu
     let [q_norm, k_norm] = &norms;
     let (table, positions, rows) =
         (card.upload(&case.table)?, card.upload(&case.positions)?, card.upload(&case.rows)?);
-    let grid = a_block_each(count, THREADS, (4 * width * 4) as u32);
+    let grid = Grid::of_rows(count, THREADS, (4 * width * 4) as u32);
     let [q, k, v] = &found.out;
     let wanted = [q.clone(), case.cached(k), case.cached(v)];
     let names = ["queries", "keys", "values"];
@@ -272,7 +270,7 @@ fn backward(card: &Card, report: &mut Report, case: &Case, found: &Found) -> Res
         width,
         &d_x,
     ];
-    card.launch("heads_backward", a_block_each(count, THREADS, (8 * width * 4) as u32), arguments)?;
+    card.launch("heads_backward", Grid::of_rows(count, THREADS, (8 * width * 4) as u32), arguments)?;
 
     let mut wanted = d_out;
     for part in 0..2 {
@@ -345,15 +343,15 @@ fn summed(
     card: &Card,
     before: &[f32],
     rows: usize,
-    launch: impl FnOnce(Shape, usize, &Buffer<f32>) -> Result<()>,
+    launch: impl FnOnce(Grid, usize, &Buffer<f32>) -> Result<()>,
 ) -> Result<Vec<f32>> {
     let width = before.len();
     let rows_each = rows_each(width);
     let chunks = rows.div_ceil(rows_each);
     let (sums, total) = (card.poisoned(chunks * width)?, card.upload(before)?);
     let blocks = (width.div_ceil(THREADS as usize) as u32, chunks as u32);
-    launch(Shape { blocks, threads: THREADS, shared_bytes: 0 }, rows_each, &sums)?;
-    let grid = Shape { blocks: (3, 1), threads: THREADS, shared_bytes: 0 };
+    launch(Grid { blocks, threads: THREADS, shared_bytes: 0 }, rows_each, &sums)?;
+    let grid = Grid { blocks: (3, 1), threads: THREADS, shared_bytes: 0 };
     card.launch("add_chunks", grid, arguments![&sums, chunks, width, &total])?;
     total.read()
 }

@@ -1,10 +1,9 @@
 //! Log-probs, entropies, gradients and probabilities of rows of logits: every bit of `fulmar-kernel`'s.
 
 use fulmar_core::Result;
+use fulmar_cuda::{Buffer, Card, Grid, arguments};
 use fulmar_kernel::{LogProb, cross_entropy, log_prob_backward_rows, log_prob_rows};
 
-use crate::arguments;
-use crate::card::{Buffer, Card, Shape};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -100,27 +99,27 @@ fn means(card: &Card, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-const fn mean_grid() -> Shape {
-    Shape { blocks: (1, 1), threads: THREADS, shared_bytes: 4 * THREADS }
+const fn mean_grid() -> Grid {
+    Grid { blocks: (1, 1), threads: THREADS, shared_bytes: 4 * THREADS }
 }
 
 /// Returns the shape of a launch of `top_k_log_probs_rows`.
-pub fn top_k_grid(rows: usize, k: usize) -> Shape {
+pub fn top_k_grid(rows: usize, k: usize) -> Grid {
     const SELECT_WORDS: usize = 8 * 256 + 2;
     let shared_bytes = (8 * (k + 1) + 4 * (1 + SELECT_WORDS)) as u32;
-    Shape { blocks: (rows as u32, 1), threads: THREADS, shared_bytes }
+    Grid { blocks: (rows as u32, 1), threads: THREADS, shared_bytes }
 }
 
 /// Returns the shape of a launch of kernels with a block of threads a row.
-pub fn rows_grid(rows: usize) -> Shape {
-    Shape { blocks: (rows as u32, 1), threads: THREADS, shared_bytes: 3 * 16 * 4 }
+pub fn rows_grid(rows: usize) -> Grid {
+    Grid { blocks: (rows as u32, 1), threads: THREADS, shared_bytes: 3 * 16 * 4 }
 }
 
 /// Returns the shape of a launch of `log_prob_and_backward_rows`.
-pub fn together_grid(rows: usize, vocab: usize) -> Shape {
+pub fn together_grid(rows: usize, vocab: usize) -> Grid {
     let blocks_each = vocab.div_ceil(BLOCK).div_ceil(CLUSTER as usize);
     let shared_bytes = 4 * (blocks_each * STRIDE + 3 * 14 + 3 * 14 * CLUSTER as usize) as u32;
-    Shape { blocks: (rows as u32 * CLUSTER, 1), threads: THREADS, shared_bytes }
+    Grid { blocks: (rows as u32 * CLUSTER, 1), threads: THREADS, shared_bytes }
 }
 
 struct Inputs {
@@ -145,7 +144,7 @@ fn compare(card: &Card, report: &mut Report, shape: &str, logits: Vec<f32>, rows
     let mut gradient = inputs.logits.clone();
     log_prob_backward_rows(&mut gradient, &inputs.ids, &wanted, &inputs.d_log_prob, Some(&inputs.d_entropy));
     apart(card, report, shape, &inputs, &wanted, &gradient)?;
-    if card.capability.0 >= 9 {
+    if card.gpu().compute_capability.0 >= 9 {
         together(card, report, shape, &inputs, &wanted, &gradient)?;
     }
     let mut gradient = inputs.logits.clone();
@@ -195,7 +194,7 @@ fn mean_loss(card: &Card, report: &mut Report, shape: &str, inputs: &Inputs) -> 
         arguments![&logits, &ids, vocab, entropy, max, log_sum, &d_log_prob, None::<&Buffer<f32>>];
     card.launch("log_prob_backward_rows", rows_grid(rows), arguments)?;
     compare(report, "cross_entropy", &logits)?;
-    if card.capability.0 >= 9 {
+    if card.gpu().compute_capability.0 >= 9 {
         let logits = card.upload(&inputs.logits)?;
         let arguments = arguments![
             &logits,
@@ -267,7 +266,7 @@ fn apart(
     let arguments = arguments![&logits, &ids, inputs.vocab, log_prob, entropy, max, log_sum];
     card.launch("log_prob_rows", grid, arguments)?;
     found.compare(report, "log_prob_rows", shape, wanted)?;
-    let grid = Shape { shared_bytes: 0, ..grid };
+    let grid = Grid { shared_bytes: 0, ..grid };
     let arguments = arguments![&logits, &ids, inputs.vocab, entropy, max, log_sum, &d_log_prob, &d_entropy];
     card.launch("log_prob_backward_rows", grid, arguments)?;
     report.same("log_prob_backward_rows", shape, &logits.read()?, gradient);
@@ -310,7 +309,7 @@ fn without_entropy(
     let max = card.upload(&found.iter().map(|row| row.max).collect::<Vec<_>>())?;
     let log_sum = card.upload(&found.iter().map(|row| row.log_sum).collect::<Vec<_>>())?;
     let d_log_prob = card.upload(&inputs.d_log_prob)?;
-    let grid = Shape { blocks: (inputs.ids.len() as u32, 1), threads: THREADS, shared_bytes: 0 };
+    let grid = Grid { blocks: (inputs.ids.len() as u32, 1), threads: THREADS, shared_bytes: 0 };
     let arguments =
         arguments![&logits, &ids, inputs.vocab, &entropy, &max, &log_sum, &d_log_prob, None::<&Buffer<f32>>];
     card.launch("log_prob_backward_rows", grid, arguments)?;

@@ -2,14 +2,13 @@
 //! iteration of Muon.
 
 use fulmar_core::Result;
+use fulmar_cuda::{Argument, Buffer, Card, Grid, arguments};
 use fulmar_kernel::{AdamwStep, SgdStep};
 use half::bf16;
 
 use super::product_f32::grid;
 use super::rows::tiles;
 use super::{LENGTHS, elements};
-use crate::arguments;
-use crate::card::{Argument, Buffer, Card, Shape};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -237,7 +236,7 @@ fn squares_on_card(card: &Card, from: &Buffer<f32>, len: usize) -> Result<(Buffe
     let blocks = len.div_ceil(BLOCK);
     let (sums, sum) = (card.poisoned::<f32>(blocks + 1)?, card.poisoned::<f64>(1)?);
     card.launch("square_sums", elements(), arguments![from, len, &sums])?;
-    let one = Shape { blocks: (1, 1), threads: THREADS, shared_bytes: 4 * THREADS };
+    let one = Grid { blocks: (1, 1), threads: THREADS, shared_bytes: 4 * THREADS };
     card.launch("sum_of_squares", one, arguments![&sums, blocks, &sum])?;
     Ok((sums, sum.read()?[0]))
 }

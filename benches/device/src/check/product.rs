@@ -4,10 +4,9 @@
 //! otherwise inside an instruction, so there only the rest holds.
 
 use fulmar_core::Result;
+use fulmar_cuda::{Argument, Buffer, Card, Grid, arguments};
 use half::bf16;
 
-use crate::arguments;
-use crate::card::{Argument, Buffer, Card, Shape};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -60,13 +59,13 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
 }
 
 /// Returns the shape of a launch of a kernel that computes so many outputs of so many rows a block.
-pub fn grid(rows: usize, outs: usize, (_, outs_each, rows_each): (&str, usize, usize)) -> Shape {
+pub fn grid(rows: usize, outs: usize, (_, outs_each, rows_each): (&str, usize, usize)) -> Grid {
     const STRIDE: usize = 64 + 8;
     let shared = match rows_each {
         8 => 8 * 4 * (16 + 8) * STRIDE * 2 + 8 * 16 * 8 * 4,
         _ => 3 * (outs_each + rows_each) * STRIDE * 2,
     };
-    Shape {
+    Grid {
         blocks: (outs.div_ceil(outs_each) as u32, rows.div_ceil(rows_each) as u32),
         threads: 256,
         shared_bytes: shared as u32,

@@ -1,10 +1,9 @@
 //! Products of f32 rows: every bit of `fulmar-kernel`'s `matmul`, for any number of rows.
 
 use fulmar_core::Result;
+use fulmar_cuda::{Argument, Buffer, Card, Grid, arguments};
 use fulmar_kernel::{MatRef, matmul};
 
-use crate::arguments;
-use crate::card::{Argument, Card, Shape};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -54,9 +53,9 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
 }
 
 /// Returns the shape of a launch.
-pub fn grid(rows: usize, outs: usize) -> Shape {
+pub fn grid(rows: usize, outs: usize) -> Grid {
     let stride = TILE + 4;
-    Shape {
+    Grid {
         blocks: (outs.div_ceil(TILE) as u32, rows.div_ceil(TILE) as u32),
         threads: 256,
         shared_bytes: (2 * DEPTH * stride * 4) as u32,
@@ -86,7 +85,7 @@ fn captured(card: &Card, report: &mut Report) -> Result<()> {
     let (x, w, mut y) =
         (random("x", rows * inner, 1.0), random("w", outs * inner, 1.0), vec![0.0; rows * outs]);
     let product = Product::new(card, &x, &w, &y, [rows, outs, inner])?;
-    card.repeat_captured(3, "product_f32", product.shape(), product.arguments(true))?;
+    card.repeat_captured(3, || card.queue("product_f32", product.shape(), product.arguments(true)))?;
     for _ in 0..3 {
         multiply(&mut y, &x, &w, [rows, outs, inner], true);
     }
@@ -100,9 +99,9 @@ fn multiply(y: &mut [f32], x: &[f32], w: &[f32], [rows, outs, inner]: [usize; 3]
 
 /// The operands on the card.
 struct Product {
-    x: crate::card::Buffer<f32>,
-    w: crate::card::Buffer<f32>,
-    y: crate::card::Buffer<f32>,
+    x: Buffer<f32>,
+    w: Buffer<f32>,
+    y: Buffer<f32>,
     /// Rows, outputs, inputs.
     sizes: [usize; 3],
 }
@@ -112,7 +111,7 @@ impl Product {
         Ok(Self { x: card.upload(x)?, w: card.upload(w)?, y: card.upload(y)?, sizes })
     }
 
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> Grid {
         grid(self.sizes[0], self.sizes[1])
     }
 

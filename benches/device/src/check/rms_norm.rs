@@ -1,11 +1,9 @@
 //! Root-mean-square normalisation of rows, and its gradients.
 
 use fulmar_core::Result;
+use fulmar_cuda::{Card, Grid, arguments};
 use half::bf16;
 
-use super::a_block_each;
-use crate::arguments;
-use crate::card::{Card, Shape};
 use crate::numbers::random;
 use crate::report::{Bits, Report};
 
@@ -153,7 +151,7 @@ fn weight_gradient(card: &Card, report: &mut Report, case: &Case) -> Result<()> 
     let (rows_each, d_weight_at) = (rows_each(width), card.upload(&d_weight)?);
     let chunks = rows.div_ceil(rows_each);
     let sums = card.poisoned::<f32>(chunks * width)?;
-    let grid = Shape {
+    let grid = Grid {
         blocks: (width.div_ceil(THREADS as usize) as u32, chunks as u32),
         threads: THREADS,
         shared_bytes: 0,
@@ -163,7 +161,7 @@ fn weight_gradient(card: &Card, report: &mut Report, case: &Case) -> Result<()> 
         grid,
         arguments![&x, &inv_rms, &d_out_at, rows, width, rows_each, &sums],
     )?;
-    let grid = Shape { blocks: (3, 1), threads: THREADS, shared_bytes: 0 };
+    let grid = Grid { blocks: (3, 1), threads: THREADS, shared_bytes: 0 };
     card.launch("add_chunks", grid, arguments![&sums, chunks, width, &d_weight_at])?;
     let mut d_x = vec![0.0; case.x.len()];
     fulmar_kernel::rms_norm_backward(
@@ -179,6 +177,6 @@ fn weight_gradient(card: &Card, report: &mut Report, case: &Case) -> Result<()> 
 }
 
 /// Returns the shape of a launch.
-pub fn grid(rows: usize, width: usize) -> Shape {
-    a_block_each(rows, THREADS, 4 * (width as u32 + 1))
+pub fn grid(rows: usize, width: usize) -> Grid {
+    Grid::of_rows(rows, THREADS, 4 * (width as u32 + 1))
 }

@@ -1,10 +1,9 @@
 //! Rows moved by their numbers or added, transposing, scaling, mixing, filling, and the first number that is not finite.
 
 use fulmar_core::{Result, Rng};
+use fulmar_cuda::{Card, Grid, arguments};
 
-use super::{LENGTHS, a_block_each, elements};
-use crate::arguments;
-use crate::card::{Card, Shape};
+use super::{LENGTHS, elements};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -82,7 +81,7 @@ fn moved(
     let row = |of: &[u8], at: usize| of[at * bytes..][..bytes].to_vec();
     let gathered: Vec<u8> = index.iter().flat_map(|at| row(&from, *at as usize)).collect();
     let (from_at, index_at, to) = (card.upload(&from)?, card.upload(&index)?, card.poisoned(count * bytes)?);
-    let grid = a_block_each(count, THREADS, 0);
+    let grid = Grid::of_rows(count, THREADS, 0);
     card.launch(&format!("gather_rows_{size}"), grid, arguments![&from_at, &index_at, &to, width])?;
     let shape = format!("{count} of {there} x {width} of {size} bytes");
     report.same("gather_rows", &shape, &to.read()?, &gathered);
@@ -121,7 +120,7 @@ fn added(
     let (from_at, to_at) = (card.upload(&from)?, card.upload(&to)?);
     let (index_at, ends_at, rows_at) =
         (card.upload(&plan.index)?, card.upload(&plan.ends)?, card.upload(&plan.rows)?);
-    let grid = a_block_each(plan.index.len(), THREADS, 0);
+    let grid = Grid::of_rows(plan.index.len(), THREADS, 0);
     let arguments = arguments![&from_at, &index_at, &ends_at, &rows_at, width, &to_at];
     card.launch("scatter_add_rows", grid, arguments)?;
     for (row, at) in from.chunks_exact(width).zip(&index) {
@@ -170,10 +169,10 @@ fn transposed(card: &Card, report: &mut Report, (rows, cols): (usize, usize)) ->
 }
 
 /// Returns the shape of a launch of `transpose`.
-pub const fn tiles(rows: usize, cols: usize) -> Shape {
+pub const fn tiles(rows: usize, cols: usize) -> Grid {
     const SIDE: usize = 32;
     let blocks = (cols.div_ceil(SIDE) as u32, rows.div_ceil(SIDE) as u32);
-    Shape { blocks, threads: THREADS, shared_bytes: (4 * SIDE * (SIDE + 1)) as u32 }
+    Grid { blocks, threads: THREADS, shared_bytes: (4 * SIDE * (SIDE + 1)) as u32 }
 }
 
 /// The first number that is not finite is `odd` at `place`; others of all kinds follow.

@@ -1,9 +1,8 @@
 //! Rows of keys for the checks of attention, and the plans of them that its kernels read.
 
 use fulmar_core::{Result, Rng};
+use fulmar_cuda::{Buffer, Card};
 use fulmar_kernel::Spans;
-
-use crate::card::{Buffer, Card};
 
 /// The ranges of key/value rows that each query row attends to.
 pub struct Layout {

@@ -1,11 +1,10 @@
 //! The gated activation and its gradient.
 
 use fulmar_core::Result;
+use fulmar_cuda::{Card, arguments};
 use half::bf16;
 
 use super::{LENGTHS, elements};
-use crate::arguments;
-use crate::card::Card;
 use crate::numbers::random;
 use crate::report::Report;
 

@@ -1,0 +1,301 @@
+//! Memory of a GPU, and ranges of it, which only kernels and copies read and write.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use bytemuck::{Pod, Zeroable};
+use fulmar_core::{Error, ErrorKind, Result};
+
+use crate::card::Fault;
+use crate::platform::Failure;
+use crate::{Argument, Card};
+
+/// Elements in the memory of a GPU. Dropping it frees them once the work that is queued is done.
+#[derive(Debug)]
+pub struct Buffer<T> {
+    card: Card,
+    address: u64,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+/// A range of elements of a [`Buffer`] to read.
+#[derive(Debug)]
+pub struct Slice<'a, T> {
+    card: Card,
+    address: u64,
+    len: usize,
+    elements: PhantomData<&'a [T]>,
+}
+
+/// A range of elements of a [`Buffer`] to write.
+#[derive(Debug)]
+pub struct SliceMut<'a, T> {
+    card: Card,
+    address: u64,
+    len: usize,
+    elements: PhantomData<&'a mut [T]>,
+}
+
+impl Card {
+    /// Allocates `len` zeros.
+    ///
+    /// # Errors
+    /// `OutOfMemory` with the bytes wanted and free, after the memory that the pool keeps was given back and asked for again;
+    /// `Unavailable` with another error of the driver.
+    pub fn zeros<T: Zeroable>(self, len: usize) -> Result<Buffer<T>> {
+        self.filled(len, 0)
+    }
+
+    /// Allocates `len` elements of which every byte is 0xff: NaN for floats.
+    ///
+    /// # Errors
+    /// The errors of [`Card::zeros`].
+    pub fn poisoned<T: Pod>(self, len: usize) -> Result<Buffer<T>> {
+        self.filled(len, 0xff)
+    }
+
+    /// Copies `values` to new memory.
+    ///
+    /// # Errors
+    /// The errors of [`Card::zeros`].
+    pub fn upload<T: Copy>(self, values: &[T]) -> Result<Buffer<T>> {
+        let mut buffer = self.allocate(values.len())?;
+        self.write(values, buffer.view_mut())?;
+        Ok(buffer)
+    }
+
+    /// Copies `values` over elements of the GPU. They may change when this returns.
+    ///
+    /// # Errors
+    /// `Unavailable` with the driver's error.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn write<T: Copy>(self, values: &[T], to: SliceMut<'_, T>) -> Result<()> {
+        assert_eq!(values.len(), to.len, "as many values as elements");
+        // SAFETY: any value can be read as its bytes by the driver, which copies padding as it is.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), std::mem::size_of_val(values))
+        };
+        self.run("a copy to the GPU", |context| Ok(context.upload(to.address, bytes)?))
+    }
+
+    /// Waits for all that is queued and returns elements of the GPU.
+    ///
+    /// # Errors
+    /// `Unavailable` with the driver's error, which may be that of a kernel before.
+    pub fn read<T: Copy>(self, from: Slice<'_, T>) -> Result<Vec<T>> {
+        let mut values: Vec<T> = Vec::with_capacity(from.len);
+        let place = values.as_mut_ptr();
+        // SAFETY: the vector has memory for `len` elements; once the copy is done they are elements of the buffer, which are
+        // valid values of their type.
+        self.wait("a copy from the GPU", |context| unsafe {
+            context.download(place.cast(), from.address, from.len * size_of::<T>())
+        })?;
+        // SAFETY: as above.
+        unsafe { values.set_len(from.len) };
+        Ok(values)
+    }
+
+    /// Queues a copy of elements.
+    ///
+    /// # Errors
+    /// `Unavailable` with the driver's error.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn copy<T: Copy>(self, from: Slice<'_, T>, to: SliceMut<'_, T>) -> Result<()> {
+        assert_eq!(from.len, to.len, "a copy has one length");
+        self.run("a copy on the GPU", |context| {
+            Ok(context.copy(to.address, from.address, from.len * size_of::<T>())?)
+        })
+    }
+
+    fn filled<T>(self, len: usize, byte: u8) -> Result<Buffer<T>> {
+        let buffer = self.allocate(len)?;
+        let bytes = len * size_of::<T>();
+        self.run("a fill", |context| Ok(context.fill(buffer.address, byte, bytes)?))?;
+        Ok(buffer)
+    }
+
+    /// Allocates `len` elements with any bytes.
+    pub(crate) fn allocate<T>(self, len: usize) -> Result<Buffer<T>> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| out_of_memory(usize::MAX, 0))?.max(1);
+        let address = self.run("an allocation", |context| {
+            let is_short = |done: &std::result::Result<u64, Failure>| {
+                matches!(done, Err(failure) if failure.is_out_of_memory)
+            };
+            let mut done = context.allocate(bytes);
+            if is_short(&done) {
+                context.trim()?;
+                done = context.allocate(bytes);
+            }
+            if is_short(&done) {
+                return Err(Fault::Ours(out_of_memory(bytes, context.free_bytes()?)));
+            }
+            Ok(done?)
+        })?;
+        Ok(Buffer { card: self, address, len, elements: PhantomData })
+    }
+}
+
+fn out_of_memory(wanted: usize, free: usize) -> Error {
+    let detail = format!("out of memory on the GPU: {wanted} bytes wanted, {free} bytes free");
+    Error::new(ErrorKind::OutOfMemory, detail)
+}
+
+impl<T> Buffer<T> {
+    /// Returns the GPU of the elements.
+    #[must_use]
+    pub fn card(&self) -> Card {
+        self.card
+    }
+
+    /// Returns the number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns `true` if there are no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns all elements to read.
+    #[must_use]
+    pub fn view(&self) -> Slice<'_, T> {
+        Slice { card: self.card, address: self.address, len: self.len, elements: PhantomData }
+    }
+
+    /// Returns all elements to write.
+    #[must_use]
+    pub fn view_mut(&mut self) -> SliceMut<'_, T> {
+        SliceMut { card: self.card, address: self.address, len: self.len, elements: PhantomData }
+    }
+
+    /// Returns the address of element number `first` for a launch.
+    ///
+    /// # Panics
+    /// If there are fewer elements.
+    #[must_use]
+    pub fn from(&self, first: usize) -> Argument {
+        self.view().slice(first..self.len).into()
+    }
+
+    /// Returns a copy of the elements on the host.
+    ///
+    /// # Errors
+    /// The errors of [`Card::read`].
+    pub fn read(&self) -> Result<Vec<T>>
+    where
+        T: Copy,
+    {
+        self.card.read(self.view())
+    }
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        // A failure leaves the memory to the driver.
+        let _ = self.card.run("a free", |context| Ok(context.free(self.address)?));
+    }
+}
+
+impl<T> Clone for Slice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Slice<'_, T> {}
+
+impl<T> Slice<'_, T> {
+    /// Returns the number of elements.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.len
+    }
+
+    /// Returns `true` if there are no elements.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the GPU of the elements.
+    #[must_use]
+    pub fn card(self) -> Card {
+        self.card
+    }
+
+    pub(crate) fn address(self) -> u64 {
+        self.address
+    }
+
+    /// Returns a range of the elements.
+    ///
+    /// # Panics
+    /// If the range ends past the last element.
+    #[must_use]
+    pub fn slice(self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len, "a range is within its elements");
+        Self { address: self.address + (range.start * size_of::<T>()) as u64, len: range.len(), ..self }
+    }
+}
+
+impl<'a, T> SliceMut<'a, T> {
+    /// Returns the number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns `true` if there are no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Returns the same elements for a shorter time.
+    #[must_use]
+    pub fn reborrow(&mut self) -> SliceMut<'_, T> {
+        SliceMut { card: self.card, address: self.address, len: self.len, elements: PhantomData }
+    }
+
+    /// Returns the elements to read.
+    #[must_use]
+    pub fn view(&self) -> Slice<'_, T> {
+        Slice { card: self.card, address: self.address, len: self.len, elements: PhantomData }
+    }
+
+    /// Returns the elements before number `at`, and the others.
+    ///
+    /// # Panics
+    /// If there are fewer elements.
+    #[must_use]
+    pub fn split_at(self, at: usize) -> (SliceMut<'a, T>, SliceMut<'a, T>) {
+        assert!(at <= self.len, "a range is within its elements");
+        let behind = self.address + (at * size_of::<T>()) as u64;
+        (
+            SliceMut { card: self.card, address: self.address, len: at, elements: PhantomData },
+            SliceMut { card: self.card, address: behind, len: self.len - at, elements: PhantomData },
+        )
+    }
+
+    /// Returns a range of the elements.
+    ///
+    /// # Panics
+    /// If the range ends past the last element.
+    #[must_use]
+    pub fn slice(self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end, "a range is within its elements");
+        self.split_at(range.end).0.split_at(range.start).1
+    }
+}

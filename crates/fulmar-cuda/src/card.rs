@@ -1,0 +1,298 @@
+//! A GPU that is open, with its kernels.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::{fmt, hash};
+
+use fulmar_core::{Device, Error, ErrorKind, Result};
+
+use crate::platform::{Context, Failure, Function, Graph, Handle, opened};
+use crate::{Argument, Gpu, Grid, fatbin, gpus};
+
+/// The name of the GPU of `emulated/`, which has its own kernels.
+const EMULATED: &str = "emulated GPU";
+
+/// A GPU with its kernels: a handle, cheap to copy. A process opens a GPU once and never closes it.
+///
+/// Its work runs on one stream, in the order of the calls. [`Card::read`] waits for it; the other calls only queue.
+#[derive(Clone, Copy)]
+pub struct Card(Handle);
+
+/// What a process holds of a GPU.
+pub struct Opened {
+    gpu: Gpu,
+    pub(crate) context: Context,
+    functions: Mutex<HashMap<String, Function>>,
+    /// The first error that no call can succeed after.
+    lost: OnceLock<String>,
+    waits: AtomicU64,
+}
+
+/// The open GPUs, each of which lives as long as the process, as its driver's context does.
+static OPEN: Mutex<Vec<&'static Opened>> = Mutex::new(Vec::new());
+
+impl Card {
+    /// Returns GPU number `ordinal` for tensors and decoders.
+    ///
+    /// # Errors
+    /// `Unavailable`, always: with what the machine or this build lacks, or because no decoder runs there yet.
+    ///
+    /// # Examples
+    /// ```
+    /// let error = fulmar_cuda::Card::on(0).unwrap_err();
+    /// assert_eq!(error.kind(), fulmar_core::ErrorKind::Unavailable);
+    /// ```
+    pub fn on(ordinal: u32) -> Result<Self> {
+        let gpu = gpu(ordinal)?;
+        image(&gpu)?;
+        let device = Device::Cuda { ordinal };
+        Err(unavailable(format!(
+            "device {device} must be one that decoders run on: this release only checks its operations on {}",
+            gpu.name
+        )))
+    }
+
+    /// Opens GPU number `ordinal` to check its kernels and operations, not all of which are there yet.
+    ///
+    /// # Errors
+    /// `Unavailable` with what is missing: the driver, one of its functions, the GPU, or kernels in this build.
+    pub fn open(ordinal: u32) -> Result<Self> {
+        let gpu = gpu(ordinal)?;
+        let image = image(&gpu)?;
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(card) = open.iter().find(|card| card.gpu.ordinal == ordinal) {
+            return Ok(Self(opened(card)));
+        }
+        let context = Context::open(ordinal, image).map_err(|failure| failed("a GPU", ordinal, &failure))?;
+        let card: &'static Opened = Box::leak(Box::new(Opened {
+            gpu,
+            context,
+            functions: Mutex::default(),
+            lost: OnceLock::new(),
+            waits: AtomicU64::new(0),
+        }));
+        open.push(card);
+        Ok(Self(opened(card)))
+    }
+
+    /// Returns what the driver shows of the GPU.
+    #[must_use]
+    pub fn gpu(self) -> &'static Gpu {
+        &self.opened().gpu
+    }
+
+    /// Returns the number of the GPU.
+    #[must_use]
+    pub fn ordinal(self) -> u32 {
+        self.gpu().ordinal
+    }
+
+    /// Returns `true` if the GPU is the processor, whose times tell nothing about a GPU.
+    #[must_use]
+    pub fn is_emulated(self) -> bool {
+        self.gpu().name == EMULATED
+    }
+
+    /// Returns the number of bytes that are free on the GPU, without those that the pool keeps.
+    ///
+    /// # Errors
+    /// `Unavailable` with the driver's error.
+    pub fn free_bytes(self) -> Result<usize> {
+        self.run("a count of free memory", |context| Ok(context.free_bytes()?))
+    }
+
+    /// Returns the number of times that the host waited for this GPU.
+    #[must_use]
+    pub fn num_waits(self) -> u64 {
+        self.opened().waits.load(Ordering::Relaxed)
+    }
+
+    /// Queues a kernel: blocks, threads and shared memory by `grid`, arguments in the order of the kernel's parameters.
+    /// The caller keeps the memory that they name until it is done.
+    ///
+    /// # Errors
+    /// `Unavailable` if this build has no kernel of that name, if arguments differ from its parameters in number or width, or
+    /// with the driver's error.
+    pub fn queue<const N: usize>(self, kernel: &str, grid: Grid, arguments: [Argument; N]) -> Result<()> {
+        self.run(kernel, |context| {
+            let mut functions = self.opened().functions.lock().unwrap_or_else(PoisonError::into_inner);
+            if !functions.contains_key(kernel) {
+                functions.insert(kernel.to_owned(), context.function(kernel)?);
+            }
+            let Some(function) = functions.get_mut(kernel) else { return Ok(()) };
+            let mut values = checked(&function.parameter_bytes, arguments)?;
+            if grid.shared_bytes > function.shared_bytes_max {
+                context.allow_shared(function, grid.shared_bytes)?;
+            }
+            Ok(context.launch(function, grid.blocks, grid.threads, grid.shared_bytes, &mut values)?)
+        })
+    }
+
+    /// Runs a kernel and waits for it, so that an error names it.
+    ///
+    /// # Errors
+    /// The errors of [`Card::queue`].
+    pub fn launch<const N: usize>(self, kernel: &str, grid: Grid, arguments: [Argument; N]) -> Result<()> {
+        self.queue(kernel, grid, arguments)?;
+        self.wait(kernel, Context::finish)
+    }
+
+    /// Waits for all that is queued.
+    ///
+    /// # Errors
+    /// `Unavailable` with the driver's error, which may be that of a kernel.
+    pub fn finish(self) -> Result<()> {
+        self.wait("queued work", Context::finish)
+    }
+
+    /// Captures what `work` queues, and runs it `times` times.
+    ///
+    /// # Errors
+    /// Errors of `work`; `Unavailable` with the driver's error.
+    pub fn repeat_captured(self, times: usize, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let graph = self.run("a graph", |context| context.capture(|| work().map_err(Fault::Ours)))?;
+        (0..times).try_for_each(|_| self.repeat(&graph))?;
+        self.finish()
+    }
+
+    fn repeat(self, graph: &Graph) -> Result<()> {
+        self.run("a graph", |context| Ok(context.repeat(graph)?))
+    }
+
+    /// Queues `work` once, then `times` times; returns the milliseconds of each by the clock of the GPU.
+    ///
+    /// # Errors
+    /// Errors of `work`; `Unavailable` with the driver's error.
+    pub fn timed(self, times: usize, work: &mut dyn FnMut() -> Result<()>) -> Result<Vec<f32>> {
+        work()?;
+        let spans: Vec<_> = (0..times)
+            .map(|_| self.run("an event", |context| context.timed(|| work().map_err(Fault::Ours))))
+            .collect::<Result<_>>()?;
+        self.finish()?;
+        self.run("an event", |_| {
+            Ok(spans
+                .into_iter()
+                .map(crate::platform::Span::milliseconds)
+                .collect::<std::result::Result<_, _>>()?)
+        })
+    }
+
+    /// Runs `work`, which waits for the GPU, and counts the wait.
+    pub(crate) fn wait(
+        self,
+        what: &str,
+        work: impl FnOnce(&Context) -> std::result::Result<(), Failure>,
+    ) -> Result<()> {
+        self.opened().waits.fetch_add(1, Ordering::Relaxed);
+        self.run(what, |context| Ok(work(context)?))
+    }
+
+    /// Runs calls of the driver for `what`, unless the context is lost.
+    pub(crate) fn run<T>(
+        self,
+        what: &str,
+        work: impl FnOnce(&'static Context) -> std::result::Result<T, Fault>,
+    ) -> Result<T> {
+        let Opened { context, lost, gpu, .. } = self.opened();
+        if let Some(cause) = lost.get() {
+            let device = Device::Cuda { ordinal: gpu.ordinal };
+            return Err(unavailable(format!("{what} must run on {device}: it was lost before, {cause}")));
+        }
+        let done = context.bind().map_err(Fault::from).and_then(|()| work(context));
+        done.map_err(|fault| match fault {
+            Fault::Ours(error) => error,
+            Fault::Wrong(detail) => unavailable(format!("{what} {detail}")),
+            Fault::Driver(failure) => {
+                let error = failed(what, gpu.ordinal, &failure);
+                if failure.is_fatal {
+                    let _ = lost.set(error.detail().to_owned());
+                }
+                error
+            }
+        })
+    }
+
+    fn opened(self) -> &'static Opened {
+        crate::platform::card(self.0)
+    }
+}
+
+/// An error inside [`Card::run`].
+pub enum Fault {
+    /// Of the driver.
+    Driver(Failure),
+    /// Of a launch: a rule that follows the kernel's name.
+    Wrong(String),
+    /// Of this crate, as it is.
+    Ours(Error),
+}
+
+impl From<Failure> for Fault {
+    fn from(failure: Failure) -> Self {
+        Self::Driver(failure)
+    }
+}
+
+/// Cards are equal if they are the same GPU.
+impl PartialEq for Card {
+    fn eq(&self, other: &Self) -> bool {
+        self.ordinal() == other.ordinal()
+    }
+}
+
+impl Eq for Card {}
+
+impl hash::Hash for Card {
+    fn hash<H: hash::Hasher>(&self, state: &mut H) {
+        self.ordinal().hash(state);
+    }
+}
+
+impl fmt::Debug for Card {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Card").field(self.gpu()).finish()
+    }
+}
+
+/// Returns the arguments as the kernel reads them, each in the lowest bytes of a word.
+fn checked<const N: usize>(
+    parameter_bytes: &[usize],
+    arguments: [Argument; N],
+) -> std::result::Result<[u64; N], Fault> {
+    if parameter_bytes.len() != N {
+        let wanted = parameter_bytes.len();
+        return Err(Fault::Wrong(format!("must be launched with {wanted} arguments: got {N}")));
+    }
+    let wrong = arguments.iter().zip(parameter_bytes).position(|(argument, bytes)| !argument.fits(*bytes));
+    match wrong {
+        Some(index) => {
+            let (got, bytes) = (arguments[index], parameter_bytes[index]);
+            Err(Fault::Wrong(format!("must have {bytes} bytes as argument {index}: got {got:?}")))
+        }
+        None => Ok(arguments.map(Argument::word)),
+    }
+}
+
+fn gpu(ordinal: u32) -> Result<Gpu> {
+    let gpus = gpus()?;
+    let count = gpus.len();
+    gpus.into_iter().find(|gpu| gpu.ordinal == ordinal).ok_or_else(|| {
+        let device = Device::Cuda { ordinal };
+        unavailable(format!("device {device} must be one of {count} GPUs, counted from 0: got {ordinal}"))
+    })
+}
+
+/// Returns the kernels for a GPU.
+fn image(gpu: &Gpu) -> Result<&'static [u8]> {
+    if gpu.name == EMULATED { Ok(&[0]) } else { fatbin() }
+}
+
+fn failed(what: &str, ordinal: u32, failure: &Failure) -> Error {
+    let (device, Failure { function, status, .. }) = (Device::Cuda { ordinal }, failure);
+    unavailable(format!("{what} must run on {device}: {function} returned {status}"))
+}
+
+fn unavailable(detail: String) -> Error {
+    Error::new(ErrorKind::Unavailable, detail)
+}

@@ -1,0 +1,309 @@
+//! One GPU of the driver: its context, a stream, the module of kernels and the pool of memory. All calls of the driver are
+//! here and in `driver.rs`.
+
+use std::ffi::{CString, c_void};
+
+use cudarc::driver::{DriverError, result, sys};
+
+use crate::card::Opened;
+
+/// The objects of one GPU, which live as long as the process.
+pub struct Context {
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    module: sys::CUmodule,
+    pool: sys::CUmemoryPool,
+}
+
+// SAFETY: the driver's functions may be called from all threads, and these are handles of objects that are never destroyed.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// A kernel of the module.
+pub struct Function {
+    handle: sys::CUfunction,
+    /// Bytes of each parameter.
+    pub parameter_bytes: Vec<usize>,
+    /// Bytes of shared memory that a launch may ask for.
+    pub shared_bytes_max: u32,
+}
+
+// SAFETY: a handle of the module, which is never unloaded.
+unsafe impl Send for Function {}
+
+/// An error of the driver.
+#[derive(Debug)]
+pub struct Failure {
+    /// The driver's function.
+    pub function: &'static str,
+    /// The driver's name of its error.
+    pub status: String,
+    /// The GPU has too little memory left.
+    pub is_out_of_memory: bool,
+    /// The context is lost: all later calls fail.
+    pub is_fatal: bool,
+}
+
+/// Two events around some work.
+pub struct Span {
+    before: sys::CUevent,
+    after: sys::CUevent,
+}
+
+/// Work that was captured and can be repeated.
+pub struct Graph {
+    graph: sys::CUgraph,
+    executable: sys::CUgraphExec,
+}
+
+/// How [`crate::Card`] refers to an open GPU.
+pub type Handle = &'static Opened;
+
+pub const fn card(handle: Handle) -> &'static Opened {
+    handle
+}
+
+pub const fn opened(card: &'static Opened) -> Handle {
+    card
+}
+
+type Outcome<T> = Result<T, Failure>;
+
+impl Context {
+    /// Opens a GPU that the driver shows, and loads the kernels of `image` there.
+    pub fn open(ordinal: u32, image: &[u8]) -> Outcome<Self> {
+        use sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as RELEASE_THRESHOLD;
+        // The pool keeps what is freed, until it is trimmed.
+        let mut kept_bytes = u64::MAX;
+        // SAFETY: the caller found the GPU through `gpus`, which started the driver; the image is a whole fatbin, which the
+        // module copies; the attribute is a number of 64 bits.
+        unsafe {
+            let device = result::device::get(ordinal.cast_signed()).map_err(failed("cuDeviceGet"))?;
+            let context = result::primary_ctx::retain(device).map_err(failed("cuDevicePrimaryCtxRetain"))?;
+            result::ctx::set_current(context).map_err(failed("cuCtxSetCurrent"))?;
+            let stream = result::stream::create(result::stream::StreamKind::NonBlocking)
+                .map_err(failed("cuStreamCreate"))?;
+            let module =
+                result::module::load_data(image.as_ptr().cast()).map_err(failed("cuModuleLoadData"))?;
+            let pool =
+                result::device::get_default_mem_pool(device).map_err(failed("cuDeviceGetDefaultMemPool"))?;
+            result::mem_pool::set_attribute(pool, RELEASE_THRESHOLD, (&raw mut kept_bytes).cast())
+                .map_err(failed("cuMemPoolSetAttribute"))?;
+            Ok(Self { context, stream, module, pool })
+        }
+    }
+
+    /// Makes the context that of the calling thread.
+    pub fn bind(&self) -> Outcome<()> {
+        // SAFETY: the context is retained for as long as the process runs.
+        unsafe { result::ctx::set_current(self.context) }.map_err(failed("cuCtxSetCurrent"))
+    }
+
+    /// Allocates bytes on the stream.
+    pub fn allocate(&self, bytes: usize) -> Outcome<u64> {
+        // SAFETY: the stream is this context's.
+        unsafe { result::malloc_async(self.stream, bytes) }.map_err(failed("cuMemAllocAsync"))
+    }
+
+    /// Frees an allocation once the work that is queued is done.
+    pub fn free(&self, address: u64) -> Outcome<()> {
+        // SAFETY: the address came from `allocate` and its owner frees it once.
+        unsafe { result::free_async(address, self.stream) }.map_err(failed("cuMemFreeAsync"))
+    }
+
+    /// Gives the memory that the pool keeps back to the GPU.
+    pub fn trim(&self) -> Outcome<()> {
+        self.finish()?;
+        // SAFETY: the pool is the device's own.
+        unsafe { result::mem_pool::trim_to(self.pool, 0) }.map_err(failed("cuMemPoolTrimTo"))
+    }
+
+    /// Returns the number of free bytes of the GPU.
+    pub fn free_bytes(&self) -> Outcome<usize> {
+        result::mem_get_info().map(|(free, _)| free).map_err(failed("cuMemGetInfo"))
+    }
+
+    /// Queues a fill of bytes.
+    pub fn fill(&self, address: u64, byte: u8, bytes: usize) -> Outcome<()> {
+        // SAFETY: the caller owns that many bytes from the address.
+        unsafe { result::memset_d8_async(address, byte, bytes, self.stream) }
+            .map_err(failed("cuMemsetD8Async"))
+    }
+
+    /// Copies bytes to the GPU; they may change when this returns.
+    pub fn upload(&self, to: u64, from: &[u8]) -> Outcome<()> {
+        // SAFETY: the caller owns that many bytes from the address. The driver reads memory that is not pinned before it
+        // returns.
+        unsafe { result::memcpy_htod_async(to, from, self.stream) }.map_err(failed("cuMemcpyHtoDAsync"))
+    }
+
+    /// Copies bytes to the host and waits for them, and so for all that is queued.
+    ///
+    /// # Safety
+    /// `to` must be valid for writes of `bytes` bytes.
+    pub unsafe fn download(&self, to: *mut u8, from: u64, bytes: usize) -> Outcome<()> {
+        // SAFETY: the caller owns that many bytes on both sides; the copy is done when this returns.
+        unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, self.stream) }
+            .result()
+            .map_err(failed("cuMemcpyDtoHAsync"))?;
+        self.finish()
+    }
+
+    /// Queues a copy on the GPU.
+    pub fn copy(&self, to: u64, from: u64, bytes: usize) -> Outcome<()> {
+        // SAFETY: the caller owns both ranges.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) }
+            .map_err(failed("cuMemcpyDtoDAsync"))
+    }
+
+    /// Waits for all that is queued.
+    pub fn finish(&self) -> Outcome<()> {
+        // SAFETY: the stream is this context's.
+        unsafe { result::stream::synchronize(self.stream) }.map_err(failed("cuStreamSynchronize"))
+    }
+
+    /// Returns a kernel of the module.
+    pub fn function(&self, name: &str) -> Outcome<Function> {
+        let name = CString::new(name).map_err(|_| failed("cuModuleGetFunction")(not_found()))?;
+        // SAFETY: the module is never unloaded; numbers are written through pointers to them.
+        unsafe {
+            let handle =
+                result::module::get_function(self.module, name).map_err(failed("cuModuleGetFunction"))?;
+            let mut parameter_bytes = Vec::new();
+            let (mut offset, mut bytes) = (0, 0);
+            loop {
+                let index = parameter_bytes.len();
+                match sys::cuFuncGetParamInfo(handle, index, &raw mut offset, &raw mut bytes) {
+                    sys::CUresult::CUDA_SUCCESS => parameter_bytes.push(bytes),
+                    // One past the last parameter.
+                    sys::CUresult::CUDA_ERROR_INVALID_VALUE => break,
+                    status => return Err(failed("cuFuncGetParamInfo")(DriverError(status))),
+                }
+            }
+            Ok(Function { handle, parameter_bytes, shared_bytes_max: SHARED_BYTES })
+        }
+    }
+
+    /// Lets launches of a kernel have that many bytes of shared memory.
+    pub fn allow_shared(&self, function: &mut Function, bytes: u32) -> Outcome<()> {
+        use sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED;
+        // SAFETY: the function is of the module, which is never unloaded.
+        unsafe { result::function::set_function_attribute(function.handle, SHARED, bytes.cast_signed()) }
+            .map_err(failed("cuFuncSetAttribute"))?;
+        function.shared_bytes_max = bytes;
+        Ok(())
+    }
+
+    /// Queues a kernel whose arguments lie in the lowest bytes of `values`.
+    pub fn launch(
+        &self,
+        function: &Function,
+        blocks: (u32, u32),
+        threads: u32,
+        shared_bytes: u32,
+        values: &mut [u64],
+    ) -> Outcome<()> {
+        let mut places: Vec<*mut c_void> = values.iter_mut().map(|value| (&raw mut *value).cast()).collect();
+        let (grid, block) = ((blocks.0, blocks.1, 1), (threads, 1, 1));
+        // SAFETY: there are as many places as the kernel has parameters, none of which has more than 8 bytes, and the driver
+        // reads them before it returns.
+        unsafe { result::launch_kernel(function.handle, grid, block, shared_bytes, self.stream, &mut places) }
+            .map_err(failed("cuLaunchKernel"))
+    }
+
+    /// Captures the launches of `work`, which are not run.
+    pub fn capture<E: From<Failure>>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<Graph, E> {
+        use sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as THREAD_LOCAL;
+        // SAFETY: the stream is this context's; the graph is destroyed once, by its owner.
+        unsafe {
+            result::stream::begin_capture(self.stream, THREAD_LOCAL)
+                .map_err(failed("cuStreamBeginCapture"))?;
+            let queued = work();
+            let graph = result::stream::end_capture(self.stream).map_err(failed("cuStreamEndCapture"))?;
+            queued?;
+            let executable = result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0))
+                .map_err(failed("cuGraphInstantiate"))?;
+            Ok(Graph { graph, executable })
+        }
+    }
+
+    /// Queues a graph.
+    pub fn repeat(&self, graph: &Graph) -> Outcome<()> {
+        // SAFETY: the graph lives; what it reads and writes outlives it.
+        unsafe { result::graph::launch(graph.executable, self.stream) }.map_err(failed("cuGraphLaunch"))
+    }
+
+    /// Queues `work` between two events.
+    pub fn timed<E: From<Failure>>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<Span, E> {
+        let event =
+            || result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(failed("cuEventCreate"));
+        let (before, after) = (event()?, event()?);
+        // SAFETY: the events were created above; the stream is this context's.
+        unsafe { result::event::record(before, self.stream) }.map_err(failed("cuEventRecord"))?;
+        work()?;
+        // SAFETY: as above.
+        unsafe { result::event::record(after, self.stream) }.map_err(failed("cuEventRecord"))?;
+        Ok(Span { before, after })
+    }
+}
+
+impl Span {
+    /// Returns the milliseconds between the events, once the stream is done.
+    pub fn milliseconds(self) -> Outcome<f32> {
+        // SAFETY: both events were recorded on one stream, and are destroyed once.
+        unsafe {
+            let elapsed = result::event::elapsed(self.before, self.after);
+            result::event::destroy(self.before).map_err(failed("cuEventDestroy"))?;
+            result::event::destroy(self.after).map_err(failed("cuEventDestroy"))?;
+            elapsed.map_err(failed("cuEventElapsedTime"))
+        }
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: both were made together and are destroyed once. A failure leaves them to the driver.
+        let _ = unsafe { result::graph::exec_destroy(self.executable) };
+        // SAFETY: as above.
+        let _ = unsafe { result::graph::destroy(self.graph) };
+    }
+}
+
+/// Bytes of shared memory that every launch may ask for.
+const SHARED_BYTES: u32 = 48 << 10;
+
+fn not_found() -> DriverError {
+    DriverError(sys::CUresult::CUDA_ERROR_NOT_FOUND)
+}
+
+fn failed(function: &'static str) -> impl FnOnce(DriverError) -> Failure {
+    move |DriverError(status)| Failure {
+        function,
+        status: format!("{status:?}"),
+        is_out_of_memory: status == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY,
+        is_fatal: is_fatal(status),
+    }
+}
+
+/// Returns whether no call of the context can succeed after this error.
+fn is_fatal(status: sys::CUresult) -> bool {
+    use sys::CUresult::*;
+    matches!(
+        status,
+        CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | CUDA_ERROR_ASSERT
+            | CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUDA_ERROR_INVALID_PC
+            | CUDA_ERROR_LAUNCH_FAILED
+            | CUDA_ERROR_EXTERNAL_DEVICE
+            | CUDA_ERROR_UNKNOWN
+    )
+}

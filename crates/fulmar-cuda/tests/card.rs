@@ -1,0 +1,179 @@
+//! Checks memory, launches and errors of a GPU. The stage `cuda-emulated` runs this on the emulated GPU; without a GPU and
+//! kernels there is nothing to check.
+#![cfg(feature = "driver")]
+
+use std::env;
+use std::process::Command;
+
+use fulmar_core::{ErrorKind, Result};
+use fulmar_cuda::{Buffer, Card, Grid, arguments};
+
+const GRID: Grid = Grid { blocks: (3, 1), threads: 256, shared_bytes: 0 };
+
+/// Returns the GPU, if there is one. The stage, which has one, says so.
+fn card() -> Option<Card> {
+    let card = Card::open(0);
+    assert!(card.is_ok() || env::var_os("FULMAR_GPU_REQUIRED").is_none(), "{:?}", card.err());
+    card.ok()
+}
+
+/// Returns `true` in a process that has the option of the emulated GPU. Elsewhere runs the test of that name in such a process.
+fn has_option(test: &str, option: &str, value: &str) -> bool {
+    if env::var(option).is_ok_and(|set| set == value) {
+        return true;
+    }
+    if card().is_some_and(Card::is_emulated) {
+        let of_test = ["--exact", test, "--nocapture"];
+        let run =
+            Command::new(env::current_exe().unwrap()).args(of_test).env(option, value).output().unwrap();
+        let text = String::from_utf8_lossy(&run.stdout);
+        assert!(
+            run.status.success() && text.contains("1 passed"),
+            "{text}{}",
+            String::from_utf8_lossy(&run.stderr)
+        );
+    }
+    false
+}
+
+/// Doubles numbers on the GPU.
+fn double(card: Card, numbers: &Buffer<f32>) -> Result<()> {
+    card.queue("scale", GRID, arguments![numbers, 2.0_f32, numbers.len()])
+}
+
+#[test]
+fn a_gpu_is_opened_once_and_one_that_is_not_there_is_unavailable() {
+    let Some(card) = card() else { return };
+    assert_eq!((card, card.ordinal()), (Card::open(0).unwrap(), 0));
+    assert!(std::ptr::eq(card.gpu(), Card::open(0).unwrap().gpu()));
+    let refused = Card::open(700).unwrap_err();
+    assert_eq!((refused.kind(), refused.value()), (ErrorKind::Unavailable, Some("700")));
+}
+
+#[test]
+fn elements_are_copied_in_and_out_and_between_ranges() {
+    let Some(card) = card() else { return };
+    let numbers: Vec<f32> = (0..1000).map(|at| at as f32).collect();
+    let from = card.upload(&numbers).unwrap();
+    let mut to = card.zeros::<f32>(1000).unwrap();
+    let (_, behind) = to.view_mut().split_at(700);
+    card.copy(from.view().slice(10..20), behind.slice(5..15)).unwrap();
+    card.write(&[-1.0], to.view_mut().slice(0..1)).unwrap();
+    let mut wanted = vec![0.0; 1000];
+    wanted[0] = -1.0;
+    wanted[705..715].copy_from_slice(&numbers[10..20]);
+    assert_eq!(to.read().unwrap(), wanted);
+    assert_eq!(card.read(to.view().slice(704..706)).unwrap(), [0.0, 10.0]);
+    assert_eq!(card.upload(&[true, false, true]).unwrap().read().unwrap(), [true, false, true]);
+    assert_eq!(card.upload::<u64>(&[]).unwrap().read().unwrap(), [0_u64; 0]);
+    assert!(card.poisoned::<f32>(7).unwrap().read().unwrap().iter().all(|number| number.is_nan()));
+}
+
+#[test]
+fn dropped_memory_is_free_again() {
+    let Some(card) = card().filter(|card| card.is_emulated()) else { return };
+    // Other tests run meanwhile, but none takes that much.
+    let free = card.free_bytes().unwrap();
+    let taken = card.zeros::<u8>(1 << 30).unwrap();
+    assert!(card.free_bytes().unwrap() < free - (1 << 29));
+    drop(taken);
+    assert!(card.free_bytes().unwrap() > free - (1 << 29));
+}
+
+#[test]
+fn memory_that_cannot_be_had_is_refused_with_the_bytes_wanted_and_free_and_all_works_on() {
+    let Some(card) = card() else { return };
+    let len = card.gpu().memory_bytes as usize / 8 + 1;
+    let refused = card.zeros::<f64>(len).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
+    assert!(refused.detail().contains(&format!("{} bytes wanted", len * 8)), "{refused}");
+    assert!(refused.detail().contains(" bytes free"), "{refused}");
+    assert_eq!(card.zeros::<f64>(usize::MAX / 2).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert_eq!(card.upload(&[1.5_f64]).unwrap().read().unwrap(), [1.5]);
+}
+
+#[test]
+fn an_allocation_that_fails_once_is_tried_again() {
+    if has_option("an_allocation_that_fails_once_is_tried_again", "FULMAR_EMULATED_FAIL_ALLOCATION", "2") {
+        let card = card().unwrap();
+        let (first, second) = (card.upload(&[1.0_f32]).unwrap(), card.upload(&[2.0_f32]).unwrap());
+        assert_eq!((first.read().unwrap(), second.read().unwrap()), (vec![1.0], vec![2.0]));
+    }
+}
+
+#[test]
+fn a_failed_launch_is_an_error_with_the_name_of_its_kernel_and_the_next_one_works() {
+    let name = "a_failed_launch_is_an_error_with_the_name_of_its_kernel_and_the_next_one_works";
+    if has_option(name, "FULMAR_EMULATED_FAIL_LAUNCH", "2") {
+        let card = card().unwrap();
+        let numbers = card.upload(&[3.0_f32, 4.0]).unwrap();
+        double(card, &numbers).unwrap();
+        let failed = double(card, &numbers).unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::Unavailable);
+        assert_eq!(
+            failed.detail(),
+            "scale must run on cuda:0: cuLaunchKernel returned CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
+        );
+        double(card, &numbers).unwrap();
+        assert_eq!(numbers.read().unwrap(), [12.0, 16.0]);
+    }
+}
+
+#[test]
+fn arguments_that_differ_from_the_parameters_are_refused_before_the_launch() {
+    let Some(card) = card() else { return };
+    let numbers = card.upload(&[3.0_f32]).unwrap();
+    let detail = |error: fulmar_core::Error| error.detail().to_owned();
+    let few = card.queue("scale", GRID, arguments![&numbers, 2.0_f32]).map_err(detail);
+    assert_eq!(few, Err("scale must be launched with 3 arguments: got 2".into()));
+    let wide = card.queue("scale", GRID, arguments![&numbers, &numbers, 1_u32]).map_err(detail);
+    assert!(wide.unwrap_err().starts_with("scale must have 4 bytes as argument 1: got Address("));
+    let large =
+        card.queue("first_non_finite", GRID, arguments![&numbers, 1_u64 << 32, &numbers]).map_err(detail);
+    assert_eq!(large, Err("first_non_finite must have 4 bytes as argument 1: got Number(4294967296)".into()));
+    let unknown = card.queue("no_such_kernel", GRID, arguments![&numbers]).unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::Unavailable);
+    assert!(
+        unknown.detail().starts_with("no_such_kernel must run on cuda:0: cuModuleGetFunction"),
+        "{unknown}"
+    );
+    assert_eq!(numbers.read().unwrap(), [3.0]);
+}
+
+#[test]
+fn a_lost_context_refuses_every_later_call_with_the_first_cause() {
+    let name = "a_lost_context_refuses_every_later_call_with_the_first_cause";
+    // A GPU without clusters is lost by a kernel with them.
+    if has_option(name, "FULMAR_EMULATED_CAPABILITY", "80") {
+        let card = card().unwrap();
+        let numbers = card.upload(&[3.0_f32; 8]).unwrap();
+        let at = &numbers;
+        let grid = Grid { blocks: (8, 1), threads: 256, shared_bytes: 0 };
+        let all = arguments![at, at, 1_u32, at, at, at, at, at, at];
+        let first = card.queue("log_prob_and_backward_rows", grid, all).unwrap_err();
+        assert!(first.detail().contains("CUDA_ERROR_LAUNCH_FAILED"), "{first}");
+        for later in
+            [double(card, at), numbers.read().map(drop), card.finish(), card.zeros::<u8>(1).map(drop)]
+        {
+            let later = later.unwrap_err();
+            assert_eq!(later.kind(), ErrorKind::Unavailable);
+            assert!(later.detail().contains(first.detail()), "{later}");
+        }
+    }
+}
+
+#[test]
+fn only_reads_and_finishes_wait() {
+    let name = "only_reads_and_finishes_wait";
+    // In a process of its own, where no other test waits; every call with that number works.
+    if has_option(name, "FULMAR_EMULATED_FAIL_LAUNCH", "1000") {
+        let card = card().unwrap();
+        let mut numbers = card.upload(&[3.0_f32]).unwrap();
+        double(card, &numbers).unwrap();
+        card.write(&[5.0], numbers.view_mut()).unwrap();
+        assert_eq!(card.num_waits(), 0);
+        numbers.read().unwrap();
+        card.finish().unwrap();
+        assert_eq!(card.num_waits(), 2);
+    }
+}
