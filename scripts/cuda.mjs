@@ -33,7 +33,7 @@ const BUILD = ['build', '--quiet', '-p', 'fulmar-device', '-p', 'fulmar-node', '
 const UNIT_TESTS = ['test', ...BUILD.slice(1)]
 
 /** The tests of memory and launches. */
-const CARD_TESTS = ['test', '--quiet', '-p', 'fulmar-cuda', '--features', 'driver', '--test', 'card']
+const CARD_TESTS = ['test', '--quiet', '-p', 'fulmar-cuda', '--features', 'driver', '--lib', '--test', 'card']
 
 /** Programs that run at once. */
 const LANES = Math.min(availableParallelism(), 2)

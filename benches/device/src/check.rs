@@ -1,13 +1,15 @@
-//! The checks: one file for each file of `crates/fulmar-cuda/kernels`.
+//! The checks: one file for each file of `crates/fulmar-cuda/kernels`, and one for the operations that use them.
 
 pub mod attention;
 pub mod attention_backward;
 pub mod attention_f32;
 mod cast;
+mod decoder;
 pub mod draw;
 mod embedding;
 mod heads;
 pub mod log_prob;
+mod operations;
 pub mod optimizer;
 pub mod product;
 pub mod product_f32;
@@ -24,16 +26,18 @@ use crate::report::Report;
 /// Compares the kernels of one file with the processor; the errors are those of the card.
 type Check = fn(&Card, &mut Report) -> Result<()>;
 
-/// Name -> the check of a file of kernels.
-pub const CHECKS: [(&str, Check); 14] = [
+/// Name -> the check of a file of kernels, or of operations.
+pub const CHECKS: [(&str, Check); 16] = [
     ("attention", attention::check),
     ("attention_backward", attention_backward::check),
     ("attention_f32", attention_f32::check),
     ("cast", cast::check),
+    ("decoder", decoder::check),
     ("draw", draw::check),
     ("embedding", embedding::check),
     ("heads", heads::check),
     ("log_prob", log_prob::check),
+    ("operations", operations::check),
     ("optimizer", optimizer::check),
     ("product", product::check),
     ("product_f32", product_f32::check),

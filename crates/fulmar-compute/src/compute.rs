@@ -1,14 +1,14 @@
 //! The handle of a device, with each operation as a method.
 
 use fulmar_core::{Device, Result};
-use fulmar_cuda::Kernels;
+use fulmar_cuda::Card;
 
-use crate::dispatch;
+use crate::kept;
 
 /// A handle that runs operations on one device. It is cheap to copy.
 ///
-/// An operation is finished when its call returns, on every device, so that its output can be read. Where
-/// that wait would cost more than the operation, several steps form one operation of the table.
+/// On the CPU an operation is finished when its call returns. On a GPU it is queued, and runs after those before it: what the
+/// processor reads, it reads by [`Compute::read`], which waits.
 ///
 /// # Examples
 /// ```
@@ -17,7 +17,7 @@ use crate::dispatch;
 /// let compute = Compute::on(Device::Cpu)?;
 /// let mut out = compute.zeros::<f32>(1)?;
 /// compute.matmul(&mut out, MatRef::new(&[1.0, 2.0], 1, 2), MatRef::new(&[3.0, 4.0], 2, 1), false);
-/// assert_eq!(*out, [11.0]);
+/// assert_eq!(*compute.read(&out)?, [11.0]);
 /// assert_eq!(Compute::on(Device::Cuda { ordinal: 0 }).unwrap_err().kind(), ErrorKind::Unavailable);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
@@ -27,7 +27,7 @@ pub enum Compute {
     #[default]
     Cpu,
     /// An NVIDIA GPU.
-    Cuda(Kernels),
+    Cuda(Card),
 }
 
 impl Compute {
@@ -38,7 +38,7 @@ impl Compute {
     pub fn on(device: Device) -> Result<Self> {
         match device {
             Device::Cpu => Ok(Self::Cpu),
-            Device::Cuda { ordinal } => Ok(Self::Cuda(Kernels::on(ordinal)?)),
+            Device::Cuda { ordinal } => Ok(Self::Cuda(Card::on(ordinal)?)),
         }
     }
 
@@ -47,21 +47,27 @@ impl Compute {
     pub fn device(self) -> Device {
         match self {
             Self::Cpu => Device::Cpu,
-            Self::Cuda(kernels) => Device::Cuda { ordinal: kernels.ordinal() },
+            Self::Cuda(card) => Device::Cuda { ordinal: card.ordinal() },
         }
     }
 
-    /// Returns the first error of the operations so far. On a GPU an operation can fail after its inputs were
-    /// checked; the operations after it then do nothing. Callers check once, after their last operation.
+    /// Returns the first error of this thread's operations so far, with the operation's name, and forgets it. On a GPU an
+    /// operation can fail after its inputs were checked; the operations after it then do nothing. Callers check once, after
+    /// their last operation.
     ///
     /// # Errors
-    /// Never on the CPU.
+    /// Never on the CPU. On a GPU `Unavailable` for an operation without a kernel, or with the driver's error; `OutOfMemory`;
+    /// `Incompatible` for elements of another device.
     pub fn check(self) -> Result<()> {
-        dispatch!(self, cpu => Ok(()))
+        match self {
+            Self::Cpu => Ok(()),
+            Self::Cuda(_) => kept::take(),
+        }
     }
 }
 
-/// Selects the code for the device of a [`Compute`]; only the CPU has code yet.
+/// Selects the code for the device of a [`Compute`]. Work that has code for the CPU alone is `Unavailable` on a GPU, with the
+/// name of the function around it: returned if its result can be an error, else kept for [`Compute::check`].
 ///
 /// # Examples
 /// ```
@@ -76,7 +82,10 @@ macro_rules! dispatch {
     ($compute:expr, cpu => $cpu:expr) => {
         match $compute {
             $crate::Compute::Cpu => $cpu,
-            $crate::Compute::Cuda(kernels) => match kernels {},
+            $crate::Compute::Cuda(card) => {
+                fn place() {}
+                $crate::Lacking::lacking(card, $crate::name_around(&place))
+            }
         }
     };
 }

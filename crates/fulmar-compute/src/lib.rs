@@ -2,25 +2,31 @@
 //! `compute.matmul(...)`. One table holds all operations, so an operation has one name, one signature and one
 //! place where its device is selected.
 //!
-//! [`dispatch!`] makes that selection. Crates above call it at the entry of work that runs on one device as a
-//! whole, such as a loss. There is no GPU code yet, and [`Compute`] has no value for a GPU: [`dispatch!`]
-//! holds the arm for it, and once `fulmar_cuda::Kernels` has values, the compiler lists every operation that
-//! lacks a kernel.
+//! [`dispatch!`] makes that selection for work above the table, such as a loss, which has code for the CPU alone yet. An operation
+//! or such work without code for a GPU is `Unavailable` there, by its name.
 //!
 //! Crates above this one take kernels only from here. It re-exports the types in their signatures and, as
 //! [`cpu`], the parts of operations that run on the processor.
 
 pub use fulmar_kernel::{
-    AdamwStep, AttentionSaved, AttentionShape, Floats, LogProb, MatRef, MatmulPrecision, Panels, RopeTable,
-    SgdStep, Spans, rope_frequencies,
+    AdamwStep, AttentionShape, LogProb, MatmulPrecision, Panels, RopeTable, SgdStep, Spans, rope_frequencies,
 };
 
 pub mod cpu;
 
+mod attention;
 mod compute;
+mod cuda;
+mod floats;
+mod kept;
 mod memory;
 mod operation;
 mod rows;
+mod view;
 
+pub use attention::AttentionSaved;
 pub use compute::Compute;
+pub use floats::{Floats, MatRef, Widened};
+pub use kept::{Lacking, name_around};
 pub use memory::Memory;
+pub use view::{View, ViewMut};

@@ -1,83 +1,145 @@
-//! The table of operations. A line is a name and a signature; `=` names the function if it differs from the
-//! kernel of the same name.
+//! The table of operations. A line is a name and a signature; `=` names the function for the CPU if it differs from the kernel of
+//! the same name, and `=>` the one for GPUs. An operation without one is `Unavailable` there.
 
-use fulmar_kernel::{
-    AdamwStep, AttentionSaved, AttentionShape, Floats, LogProb, MatRef, RopeTable, SgdStep, Spans,
-};
+use fulmar_kernel::{AdamwStep, AttentionShape, LogProb, RopeTable, SgdStep, Spans};
 use half::bf16;
 
-use crate::{Compute, dispatch, rows};
+use crate::{AttentionSaved, Compute, Floats, MatRef, View, ViewMut, cuda, kept, rows};
 
 macro_rules! operations {
-    ($(fn $name:ident $(<$generic:ident>)? ($($arg:ident: $type:ty),*) $(-> $result:ty)? $(= $cpu:path)?;)*) => {
+    ($(fn $name:ident $(<$generic:ident>)? ($($args:tt)*) $(-> $result:ty)? $(= $cpu:path)? $(=> $cuda:path)?;)*) => {
         #[expect(clippy::too_many_arguments, reason = "a kernel has eight at most, and the handle is one more argument")]
         impl Compute {
-            $(operations!(@method $name [$($generic)?] [$($arg: $type),*] [$($result)?] [$($cpu)?]);)*
+            $(operations!(@take [$name [$($generic)?] [$($result)?] [$($cpu)?] [$($cuda)?]] [] $($args)*,);)*
         }
     };
-    (@method $name:ident $generics:tt $args:tt $result:tt []) => {
-        operations!(@documented $name $generics $args $result [fulmar_kernel::$name]
+
+    // Arguments: how each is taken, and what its type is.
+    (@take $line:tt [$($done:tt)*] $arg:ident: View<$type:ty>, $($rest:tt)*) => {
+        operations!(@take $line [$($done)* [$arg view impl Into<View<'v, $type>>]] $($rest)*);
+    };
+    (@take $line:tt [$($done:tt)*] $arg:ident: ViewMut<$type:ty>, $($rest:tt)*) => {
+        operations!(@take $line [$($done)* [$arg view impl Into<ViewMut<'v, $type>>]] $($rest)*);
+    };
+    (@take $line:tt [$($done:tt)*] $arg:ident: Option<ViewMut<$type:ty>>, $($rest:tt)*) => {
+        operations!(@take $line [$($done)* [$arg option Option<ViewMut<'v, $type>>]] $($rest)*);
+    };
+    (@take $line:tt [$($done:tt)*] $arg:ident: MatRef<'_>, $($rest:tt)*) => {
+        operations!(@take $line [$($done)* [$arg views MatRef<'_>]] $($rest)*);
+    };
+    (@take $line:tt [$($done:tt)*] $arg:ident: Floats<'_>, $($rest:tt)*) => {
+        operations!(@take $line [$($done)* [$arg views Floats<'_>]] $($rest)*);
+    };
+    (@take $line:tt [$($done:tt)*] $arg:ident: AttentionSaved<'_>, $($rest:tt)*) => {
+        operations!(@take $line [$($done)* [$arg views AttentionSaved<'_>]] $($rest)*);
+    };
+    (@take $line:tt [$($done:tt)*] $arg:ident: $type:ty, $($rest:tt)*) => {
+        operations!(@take $line [$($done)* [$arg host $type]] $($rest)*);
+    };
+    (@take [$name:ident $generic:tt $result:tt [] $cuda:tt] $args:tt) => {
+        operations!(@method $name $generic $result [fulmar_kernel::$name] $cuda $args
             concat!("[`fulmar_kernel::", stringify!($name), "`] here."));
     };
     // Private functions have no documentation page to link to.
-    (@method $name:ident $generics:tt $args:tt $result:tt [$cpu:path]) => {
-        operations!(@documented $name $generics $args $result [$cpu] concat!("`", stringify!($cpu), "` here."));
+    (@take [$name:ident $generic:tt $result:tt [$cpu:path] $cuda:tt] $args:tt) => {
+        operations!(@method $name $generic $result [$cpu] $cuda $args concat!("`", stringify!($cpu), "` here."));
     };
-    (@documented $name:ident [$($generic:ident)?] [$($arg:ident: $type:ty),*] [$($result:ty)?] [$cpu:path] $doc:expr) => {
+    (@method $name:ident [$($generic:ident)?] [$($result:ty)?] [$cpu:path] [$($cuda:path)?]
+        [$([$arg:ident $kind:ident $($type:tt)*])*] $doc:expr) => {
         #[doc = $doc]
-        pub fn $name$(<$generic: Copy>)?(self, $($arg: $type),*) $(-> $result)? {
-            dispatch!(self, cpu => $cpu($($arg),*))
+        pub fn $name<'v, $($generic: Copy + 'v)?>(self, $($arg: $($type)*),*) $(-> $result)? {
+            match self {
+                Self::Cpu => $cpu($(operations!(@cpu $kind $arg)),*),
+                Self::Cuda(card) => kept::run(stringify!($name), || {
+                    operations!(@cuda $name card [$($cuda)?] $([$kind $arg])*)
+                }),
+            }
         }
     };
+
+    (@cpu view $arg:ident) => { $arg.into().cpu() };
+    (@cpu option $arg:ident) => { $arg.map(ViewMut::cpu) };
+    (@cpu views $arg:ident) => { $arg.cpu() };
+    (@cpu host $arg:ident) => { $arg };
+
+    (@cuda $name:ident $card:ident [] $([$kind:ident $arg:ident])*) => {{
+        $(let _ = $arg;)*
+        Err(kept::lacking($card, stringify!($name)))
+    }};
+    (@cuda $name:ident $card:ident [$cuda:path] $([$kind:ident $arg:ident])*) => {
+        $cuda($card, $(operations!(@on_card $card $kind $arg)),*)
+    };
+    (@on_card $card:ident view $arg:ident) => { $arg.into().cuda($card)? };
+    (@on_card $card:ident option $arg:ident) => { $arg.map(|view| view.cuda($card)).transpose()? };
+    (@on_card $card:ident views $arg:ident) => { $arg };
+    (@on_card $card:ident host $arg:ident) => { $arg };
 }
 
 operations! {
     // Products and norms.
-    fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool);
-    fn matmul_each(left: MatRef<'_>, products: &mut [(&mut [f32], MatRef<'_>)]);
-    fn add_bias(x_nd: &mut [f32], bias_d: &[f32]);
-    fn bias_backward(d_out_nd: &[f32], d_bias_d: &mut [f32]);
-    fn rms_norm(x_nd: &[f32], weight_d: &[f32], eps: f32, out_nd: &mut [f32], inv_rms_n: &mut [f32]);
-    fn rms_norm_backward(x_nd: &[f32], weight_d: &[f32], inv_rms_n: &[f32], d_out_nd: &[f32], d_x_nd: &mut [f32], d_weight_d: Option<&mut [f32]>);
-    fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]);
-    fn swiglu_backward(gate: &mut [f32], up: &mut [f32], d_out: &[f32]);
-    fn sum_of_squares(x: &[f32]) -> f64;
-    fn scale(values: &mut [f32], factor: f32) = rows::scale;
+    fn matmul(out: ViewMut<f32>, left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) => cuda::matmul;
+    fn add_bias(x_nd: ViewMut<f32>, bias_d: View<f32>) => cuda::add_bias;
+    fn bias_backward(d_out_nd: View<f32>, d_bias_d: ViewMut<f32>) => cuda::bias_backward;
+    fn rms_norm(x_nd: View<f32>, weight_d: View<f32>, eps: f32, out_nd: ViewMut<f32>, inv_rms_n: ViewMut<f32>) => cuda::rms_norm;
+    fn rms_norm_backward(x_nd: View<f32>, weight_d: View<f32>, inv_rms_n: View<f32>, d_out_nd: View<f32>, d_x_nd: ViewMut<f32>, d_weight_d: Option<ViewMut<f32>>) => cuda::rms_norm_backward;
+    fn swiglu(gate: View<f32>, up: View<f32>, out: ViewMut<f32>) => cuda::swiglu;
+    fn swiglu_backward(gate: ViewMut<f32>, up: ViewMut<f32>, d_out: View<f32>) => cuda::swiglu_backward;
+    fn sum_of_squares(x: View<f32>) -> f64 => cuda::sum_of_squares;
+    fn scale(values: ViewMut<f32>, factor: f32) = rows::scale => cuda::scale;
 
     // Attention.
-    fn attention(shape: AttentionShape, q_nhe: &[f32], keys_rke: &[f32], values_rke: &[f32], spans: &Spans, out_nhe: &mut [f32], log_sum_nh2: &mut [f32]);
-    fn attention_backward(shape: AttentionShape, saved: AttentionSaved<'_>, spans: &Spans, blocks: &[(u32, u32)], d_out_nhe: &[f32], d_q_nhe: &mut [f32], d_keys_nke: &mut [f32], d_values_nke: &mut [f32]);
-    fn rotate(table: &RopeTable, x_nhe: &mut [f32], num_heads: usize, positions_n: &[u32]) = RopeTable::rotate;
-    fn rotate_back(table: &RopeTable, d_nhe: &mut [f32], num_heads: usize, positions_n: &[u32]) = RopeTable::rotate_back;
+    fn attention(shape: AttentionShape, q_nhe: View<f32>, keys_rke: View<f32>, values_rke: View<f32>, spans: &Spans, out_nhe: ViewMut<f32>, log_sum_nh2: ViewMut<f32>) => cuda::attention;
+    fn attention_backward(shape: AttentionShape, saved: AttentionSaved<'_>, spans: &Spans, blocks: &[(u32, u32)], d_out_nhe: View<f32>, d_q_nhe: ViewMut<f32>, d_keys_nke: ViewMut<f32>, d_values_nke: ViewMut<f32>);
+    fn rotate(table: &RopeTable, x_nhe: ViewMut<f32>, num_heads: usize, positions_n: &[u32]) = RopeTable::rotate => cuda::rotate;
+    fn rotate_back(table: &RopeTable, d_nhe: ViewMut<f32>, num_heads: usize, positions_n: &[u32]) = RopeTable::rotate_back;
 
     // Tokens and their probabilities.
-    fn embed(table_vd: Floats<'_>, width: usize, ids_n: &[u32], out_nd: &mut [f32]);
-    fn embed_backward(d_out_nd: &[f32], width: usize, ids_n: &[u32], d_table_vd: &mut [f32]);
-    fn log_prob_row(logits_v: &[f32], id: usize) -> LogProb;
-    fn log_prob_rows(logits_nv: &[f32], ids_n: &[u32]) -> Vec<LogProb>;
-    fn log_prob_backward_row(logits_v: &mut [f32], id: usize, found: LogProb, d_log_prob: f32, d_entropy: f32);
-    fn log_prob_backward_rows(logits_nv: &mut [f32], ids_n: &[u32], found_n: &[LogProb], d_log_prob_n: &[f32], d_entropy_n: Option<&[f32]>);
-    fn cross_entropy(logits_nv: &mut [f32], ids_n: &[u32]) -> f64;
-    fn entropy_row(logits_v: &[f32]) -> f32;
-    fn softmax_row(logits_v: &mut [f32]);
-    fn log_sum_sq_prob_row(logits_v: &[f32]) -> f32;
-    fn log_sum_sq_prob_rows(logits_nv: &[f32], vocab: usize) -> Vec<f32>;
-    fn top_k_log_probs(logits_v: &[f32], k: usize) -> Vec<(u32, f32)>;
+    fn embed(table_vd: Floats<'_>, width: usize, ids_n: &[u32], out_nd: ViewMut<f32>) => cuda::embed;
+    fn embed_backward(d_out_nd: View<f32>, width: usize, ids_n: &[u32], d_table_vd: ViewMut<f32>) => cuda::embed_backward;
+    fn log_prob_row(logits_v: View<f32>, id: usize) -> LogProb => cuda::log_prob_row;
+    fn log_prob_rows(logits_nv: View<f32>, ids_n: &[u32]) -> Vec<LogProb> => cuda::log_prob_rows;
+    fn log_prob_backward_row(logits_v: ViewMut<f32>, id: usize, found: LogProb, d_log_prob: f32, d_entropy: f32) => cuda::log_prob_backward_row;
+    fn log_prob_backward_rows(logits_nv: ViewMut<f32>, ids_n: &[u32], found_n: &[LogProb], d_log_prob_n: &[f32], d_entropy_n: Option<&[f32]>) => cuda::log_prob_backward_rows;
+    fn cross_entropy(logits_nv: ViewMut<f32>, ids_n: &[u32]) -> f64 => cuda::cross_entropy;
+    fn entropy_row(logits_v: View<f32>) -> f32 => cuda::entropy_row;
+    fn softmax_row(logits_v: ViewMut<f32>) => cuda::softmax_row;
+    fn log_sum_sq_prob_row(logits_v: View<f32>) -> f32 => cuda::log_sum_sq_prob_row;
+    fn log_sum_sq_prob_rows(logits_nv: View<f32>, vocab: usize) -> Vec<f32> => cuda::log_sum_sq_prob_rows;
+    fn top_k_log_probs(logits_v: View<f32>, k: usize) -> Vec<(u32, f32)> => cuda::top_k_log_probs;
 
     // Widths of stored weights.
-    fn bf16_to_f32(from: &[bf16], to: &mut [f32]);
-    fn f32_to_bf16(from: &[f32], to: &mut [bf16]);
-    fn take_other_bf16(from: &[bf16], to: &mut [f32]);
+    fn bf16_to_f32(from: View<bf16>, to: ViewMut<f32>) => cuda::bf16_to_f32;
+    fn f32_to_bf16(from: View<f32>, to: ViewMut<bf16>) => cuda::f32_to_bf16;
+    fn take_other_bf16(from: View<bf16>, to: ViewMut<f32>) => cuda::take_other_bf16;
 
     // Steps of optimisers.
-    fn adamw_step(step: AdamwStep, weights: &mut [f32], gradients: &[f32], moment1: &mut [f32], moment2: &mut [f32]);
-    fn sgd_step(step: SgdStep, weights: &mut [f32], gradients: &[f32], buffer: &mut [f32]);
-    fn newton_schulz(gradient: &[f32], shape: (usize, usize), coefficients: (f32, f32, f32), steps: usize, eps: f32) -> Vec<f32>;
+    fn adamw_step(step: AdamwStep, weights: ViewMut<f32>, gradients: View<f32>, moment1: ViewMut<f32>, moment2: ViewMut<f32>) => cuda::adamw_step;
+    fn sgd_step(step: SgdStep, weights: ViewMut<f32>, gradients: View<f32>, buffer: ViewMut<f32>) => cuda::sgd_step;
+    fn newton_schulz(gradient: View<f32>, shape: (usize, usize), coefficients: (f32, f32, f32), steps: usize, eps: f32) -> Vec<f32>;
 
     // Rows of any type.
-    fn gather<T>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) = rows::gather;
-    fn scatter_add(from: &[f32], inner: usize, indices: &[usize], to: &mut [f32]) = rows::scatter_add;
-    fn copy<T>(from: &[T], to: &mut [T]) = rows::copy;
-    fn fill<T>(to: &mut [T], value: T) = rows::fill;
-    fn scatter<T>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) = rows::scatter;
+    fn gather<T>(from: View<T>, inner: usize, indices: &[usize], to: ViewMut<T>) = rows::gather => cuda::gather;
+    fn scatter_add(from: View<f32>, inner: usize, indices: &[usize], to: ViewMut<f32>) = rows::scatter_add => cuda::scatter_add;
+    fn copy<T>(from: View<T>, to: ViewMut<T>) = rows::copy => cuda::copy;
+    fn fill<T>(to: ViewMut<T>, value: T) = rows::fill => cuda::fill;
+    fn scatter<T>(from: View<T>, inner: usize, indices: &[usize], to: ViewMut<T>) = rows::scatter => cuda::scatter;
+}
+
+impl Compute {
+    /// [`fulmar_kernel::matmul_each`] here.
+    pub fn matmul_each<const N: usize>(
+        self,
+        left: MatRef<'_>,
+        products: [(ViewMut<'_, f32>, MatRef<'_>); N],
+    ) {
+        match self {
+            Self::Cpu => {
+                let mut products = products.map(|(out, right)| (out.cpu(), right.cpu()));
+                fulmar_kernel::matmul_each(left.cpu(), &mut products);
+            }
+            Self::Cuda(_) => {
+                products.into_iter().for_each(|(out, right)| self.matmul(out, left, right, false))
+            }
+        }
+    }
 }

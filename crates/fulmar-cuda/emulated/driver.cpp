@@ -3,6 +3,7 @@
 // Work is done when a call returns, unless its stream is captured. Options, from the environment: FULMAR_EMULATED_CAPABILITY
 // (80 or 90, the default), FULMAR_EMULATED_FAIL_ALLOCATION=N and FULMAR_EMULATED_FAIL_LAUNCH=N, which let call number N fail,
 // counted from 1.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -175,14 +176,20 @@ int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void* stream) {
         return (int)SUCCESS;
     });
 }
-int cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void* stream) {
-    if (!holds(to, bytes)) return INVALID_VALUE;
+}
+template <class T>
+static int fill(Address to, T value, size_t len, void* stream) {
+    if (!holds(to, len * sizeof(T)) || to % sizeof(T) != 0) return INVALID_VALUE;
     return queue(stream, [=] {
         Opened opened;
-        memset((void*)to, value, bytes);
+        std::fill_n((T*)to, len, value);
         return (int)SUCCESS;
     });
 }
+extern "C" {
+int cuMemsetD8Async(Address to, unsigned char value, size_t len, void* stream) { return fill(to, value, len, stream); }
+int cuMemsetD16Async(Address to, unsigned short value, size_t len, void* stream) { return fill(to, value, len, stream); }
+int cuMemsetD32Async(Address to, unsigned value, size_t len, void* stream) { return fill(to, value, len, stream); }
 
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void* stream, void** arguments, void**) {

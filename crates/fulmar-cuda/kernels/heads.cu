@@ -132,6 +132,12 @@ KERNEL(heads_backward, THREADS,
 // Sums of gradients over the rows of a chunk, in order, for add_chunks of rms_norm.cu: chunks of `rows_each` rows, which depend on
 // the width alone. Grid: ceil(width / THREADS) by the number of chunks.
 
+// x[n] += bias for each row n of `width` numbers. Any number of blocks.
+KERNEL(add_bias, 256, (float* x_nd, const float* bias_d, uint32_t width, uint64_t len)) {
+    for (uint64_t at = (uint64_t)blockIdx.x * 256 + threadIdx.x; at < len; at += (uint64_t)gridDim.x * 256)
+        x_nd[at] += bias_d[at % width];
+}
+
 // sums[c] = sum of d_x over rows that are `stride` apart: the gradient of a bias, from its first column on.
 KERNEL(bias_sums, THREADS,
        (const float* d_x_nw, uint32_t rows, uint32_t stride, uint32_t width, uint32_t rows_each, float* sums_cd)) {

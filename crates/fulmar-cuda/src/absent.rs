@@ -20,6 +20,10 @@ pub fn gpus() -> Result<Vec<Gpu>> {
 #[derive(Clone, Copy)]
 pub struct Handle(Infallible);
 
+pub fn check() -> Result<()> {
+    gpus().map(drop)
+}
+
 pub fn card(handle: Handle) -> &'static Opened {
     match handle.0 {}
 }
@@ -64,7 +68,7 @@ never! {
     fn free(u64) -> ();
     fn trim() -> ();
     fn free_bytes() -> usize;
-    fn fill(u64, u8, usize) -> ();
+    fn fill(u64, u32, usize, usize) -> ();
     fn upload(u64, &[u8]) -> ();
     fn copy(u64, u64, usize) -> ();
     fn finish() -> ();

@@ -8,7 +8,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::card::Fault;
 use crate::platform::Failure;
-use crate::{Argument, Card};
+use crate::{Argument, Card, Grid};
 
 /// Elements in the memory of a GPU. Dropping it frees them once the work that is queued is done.
 #[derive(Debug)]
@@ -74,11 +74,15 @@ impl Card {
     /// If the lengths differ.
     pub fn write<T: Copy>(self, values: &[T], to: SliceMut<'_, T>) -> Result<()> {
         assert_eq!(values.len(), to.len, "as many values as elements");
+        if values.is_empty() {
+            return Ok(());
+        }
         // SAFETY: any value can be read as its bytes by the driver, which copies padding as it is.
         let bytes = unsafe {
             std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), std::mem::size_of_val(values))
         };
-        self.run("a copy to the GPU", |context| Ok(context.upload(to.address, bytes)?))
+        let to = to.into_address();
+        self.run("a copy to the GPU", |context| Ok(context.upload(to, bytes)?))
     }
 
     /// Waits for all that is queued and returns elements of the GPU.
@@ -87,6 +91,9 @@ impl Card {
     /// `Unavailable` with the driver's error, which may be that of a kernel before.
     pub fn read<T: Copy>(self, from: Slice<'_, T>) -> Result<Vec<T>> {
         let mut values: Vec<T> = Vec::with_capacity(from.len);
+        if from.is_empty() {
+            return Ok(values);
+        }
         let place = values.as_mut_ptr();
         // SAFETY: the vector has memory for `len` elements; once the copy is done they are elements of the buffer, which are
         // valid values of their type.
@@ -107,15 +114,56 @@ impl Card {
     /// If the lengths differ.
     pub fn copy<T: Copy>(self, from: Slice<'_, T>, to: SliceMut<'_, T>) -> Result<()> {
         assert_eq!(from.len, to.len, "a copy has one length");
-        self.run("a copy on the GPU", |context| {
-            Ok(context.copy(to.address, from.address, from.len * size_of::<T>())?)
-        })
+        if from.is_empty() {
+            return Ok(());
+        }
+        let (to, bytes) = (to.into_address(), from.len * size_of::<T>());
+        self.run("a copy on the GPU", |context| Ok(context.copy(to, from.address, bytes)?))
     }
 
-    fn filled<T>(self, len: usize, byte: u8) -> Result<Buffer<T>> {
+    /// Queues the same value for each element, of 1, 2, 4 or 8 bytes.
+    ///
+    /// # Errors
+    /// `Incompatible` for another size; `Unavailable` with the driver's error.
+    pub fn fill<T: Copy>(self, to: SliceMut<'_, T>, value: T) -> Result<()> {
+        let (len, address) = (to.len, to.into_address());
+        if len == 0 {
+            return Ok(());
+        }
+        let mut word = [0_u8; 8];
+        let bytes = size_of::<T>();
+        if !matches!(bytes, 1 | 2 | 4 | 8) {
+            let detail = format!("elements must have 1, 2, 4 or 8 bytes to be filled on a GPU: got {bytes}");
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        // SAFETY: the value has that many bytes, and so does the word.
+        unsafe { std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), word.as_mut_ptr(), bytes) };
+        if bytes == 8 {
+            let grid =
+                Grid { blocks: (len.div_ceil(256).min(1024) as u32, 1), threads: 256, shared_bytes: 0 };
+            let arguments = [Argument::Address(address), u64::from_ne_bytes(word).into(), len.into()];
+            return self.queue("fill_8", grid, arguments);
+        }
+        let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        self.run("a fill", |context| Ok(context.fill(address, word, bytes, len)?))
+    }
+
+    /// Returns a copy of elements, on their GPU.
+    ///
+    /// # Errors
+    /// The errors of [`Card::zeros`].
+    pub fn duplicate<T: Copy>(self, from: Slice<'_, T>) -> Result<Buffer<T>> {
+        let mut copied = self.allocate(from.len)?;
+        self.copy(from, copied.view_mut())?;
+        Ok(copied)
+    }
+
+    fn filled<T>(self, len: usize, byte: u32) -> Result<Buffer<T>> {
         let buffer = self.allocate(len)?;
         let bytes = len * size_of::<T>();
-        self.run("a fill", |context| Ok(context.fill(buffer.address, byte, bytes)?))?;
+        if bytes > 0 {
+            self.run("a fill", |context| Ok(context.fill(buffer.address, byte, 1, bytes)?))?;
+        }
         Ok(buffer)
     }
 
@@ -259,7 +307,13 @@ impl<'a, T> SliceMut<'a, T> {
         self.len == 0
     }
 
-    pub(crate) fn address(&self) -> u64 {
+    /// Returns the GPU of the elements.
+    #[must_use]
+    pub fn card(&self) -> Card {
+        self.card
+    }
+
+    pub(crate) fn into_address(self) -> u64 {
         self.address
     }
 

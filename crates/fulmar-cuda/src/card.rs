@@ -48,7 +48,7 @@ impl Card {
         image(&gpu)?;
         let device = Device::Cuda { ordinal };
         Err(unavailable(format!(
-            "device {device} must be one that decoders run on: this release only checks its operations on {}",
+            "device {device} must be one that operations run on: this release only checks its kernels on {}",
             gpu.name
         )))
     }
@@ -60,6 +60,7 @@ impl Card {
     pub fn open(ordinal: u32) -> Result<Self> {
         let gpu = gpu(ordinal)?;
         let image = image(&gpu)?;
+        crate::platform::check()?;
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(card) = open.iter().find(|card| card.gpu.ordinal == ordinal) {
             return Ok(Self(opened(card)));

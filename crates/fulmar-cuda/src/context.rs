@@ -6,6 +6,7 @@ use std::ffi::{CString, c_void};
 use cudarc::driver::{DriverError, result, sys};
 
 use crate::card::Opened;
+use crate::driver::require;
 
 /// The objects of one GPU, which live as long as the process.
 pub struct Context {
@@ -68,6 +69,47 @@ pub const fn opened(card: &'static Opened) -> Handle {
     card
 }
 
+/// The functions of the driver that this file calls.
+const FUNCTIONS: [&str; 32] = [
+    "cuCtxSetCurrent",
+    "cuDeviceGet",
+    "cuDeviceGetDefaultMemPool",
+    "cuDevicePrimaryCtxRetain",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventElapsedTime_v2",
+    "cuEventRecord",
+    "cuFuncGetParamInfo",
+    "cuFuncSetAttribute",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuLaunchKernel",
+    "cuMemAllocAsync",
+    "cuMemFreeAsync",
+    "cuMemGetInfo_v2",
+    "cuMemPoolSetAttribute",
+    "cuMemPoolTrimTo",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD16Async",
+    "cuMemsetD32Async",
+    "cuMemsetD8Async",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuStreamBeginCapture_v2",
+    "cuStreamCreate",
+    "cuStreamEndCapture",
+    "cuStreamSynchronize",
+];
+
+/// Refuses a driver that lacks one of the functions of this file.
+pub fn check() -> fulmar_core::Result<()> {
+    require(&FUNCTIONS)
+}
+
 type Outcome<T> = Result<T, Failure>;
 
 impl Context {
@@ -124,11 +166,18 @@ impl Context {
         result::mem_get_info().map(|(free, _)| free).map_err(failed("cuMemGetInfo"))
     }
 
-    /// Queues a fill of bytes.
-    pub fn fill(&self, address: u64, byte: u8, bytes: usize) -> Outcome<()> {
-        // SAFETY: the caller owns that many bytes from the address.
-        unsafe { result::memset_d8_async(address, byte, bytes, self.stream) }
-            .map_err(failed("cuMemsetD8Async"))
+    /// Queues a fill of `len` elements of 1, 2 or 4 bytes by the lowest bytes of `word`.
+    pub fn fill(&self, address: u64, word: u32, bytes: usize, len: usize) -> Outcome<()> {
+        // SAFETY: the caller owns that many elements from the address, which is a multiple of their size.
+        unsafe {
+            match bytes {
+                1 => sys::cuMemsetD8Async(address, word as u8, len, self.stream),
+                2 => sys::cuMemsetD16Async(address, word as u16, len, self.stream),
+                _ => sys::cuMemsetD32Async(address, word, len, self.stream),
+            }
+        }
+        .result()
+        .map_err(failed("cuMemsetAsync"))
     }
 
     /// Copies bytes to the GPU; they may change when this returns.

@@ -8,44 +8,15 @@ use crate::Gpu;
 /// The CUDA version whose programs the driver must run, as CUDA numbers them: 13.0.
 const VERSION_MIN: i32 = 13_000;
 
-/// The driver's functions that this crate calls.
-const FUNCTIONS: [&str; 36] = [
-    "cuCtxSetCurrent",
+/// The functions that list GPUs.
+const FUNCTIONS: [&str; 7] = [
     "cuDeviceGet",
     "cuDeviceGetAttribute",
     "cuDeviceGetCount",
-    "cuDeviceGetDefaultMemPool",
     "cuDeviceGetName",
-    "cuDevicePrimaryCtxRetain",
     "cuDeviceTotalMem_v2",
     "cuDriverGetVersion",
-    "cuEventCreate",
-    "cuEventDestroy_v2",
-    "cuEventElapsedTime_v2",
-    "cuEventRecord",
-    "cuFuncGetParamInfo",
-    "cuFuncSetAttribute",
-    "cuGraphDestroy",
-    "cuGraphExecDestroy",
-    "cuGraphInstantiateWithFlags",
-    "cuGraphLaunch",
     "cuInit",
-    "cuLaunchKernel",
-    "cuMemAllocAsync",
-    "cuMemFreeAsync",
-    "cuMemGetInfo_v2",
-    "cuMemPoolSetAttribute",
-    "cuMemPoolTrimTo",
-    "cuMemcpyDtoDAsync_v2",
-    "cuMemcpyDtoHAsync_v2",
-    "cuMemcpyHtoDAsync_v2",
-    "cuMemsetD8Async",
-    "cuModuleGetFunction",
-    "cuModuleLoadData",
-    "cuStreamBeginCapture_v2",
-    "cuStreamCreate",
-    "cuStreamEndCapture",
-    "cuStreamSynchronize",
 ];
 
 /// Returns the GPUs that the driver shows, by their numbers.
@@ -57,11 +28,7 @@ pub fn gpus() -> Result<Vec<Gpu>> {
     if !unsafe { sys::is_culib_present() } {
         return Err(unavailable("NVIDIA's driver must be installed: its library libcuda is missing"));
     }
-    if let Some(function) = FUNCTIONS.into_iter().find(|name| !has(name)) {
-        return Err(unavailable(format!(
-            "NVIDIA's driver must have the function {function}: its library lacks it"
-        )));
-    }
+    require(&FUNCTIONS)?;
     let mut version = 0;
     // SAFETY: writes one integer through the pointer, and may be called before anything else.
     unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().map_err(failed)?;
@@ -79,10 +46,16 @@ pub fn gpus() -> Result<Vec<Gpu>> {
     (0..count).map(|ordinal| gpu(ordinal).map_err(failed)).collect()
 }
 
-/// Returns whether the driver's library has a function. `cudarc` panics at the first use of one that it lacks.
-fn has(function: &str) -> bool {
+/// Refuses a driver whose library lacks one of the functions: `cudarc` panics at the first use of one.
+///
+/// # Errors
+/// `Unavailable` with the function. The library is there.
+pub fn require(functions: &[&str]) -> Result<()> {
     // SAFETY: looks an address up, and uses it for nothing.
-    unsafe { sys::culib().get::<*const ()>(function.as_bytes()) }.is_ok()
+    let has = |name: &str| unsafe { sys::culib().get::<*const ()>(name.as_bytes()) }.is_ok();
+    functions.iter().find(|name| !has(name)).map_or(Ok(()), |name| {
+        Err(unavailable(format!("NVIDIA's driver must have the function {name}: its library lacks it")))
+    })
 }
 
 fn gpu(ordinal: i32) -> std::result::Result<Gpu, DriverError> {
@@ -114,4 +87,19 @@ fn failed(error: DriverError) -> Error {
 
 fn unavailable(detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unavailable, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_that_the_driver_lacks_is_refused_by_name() {
+        if gpus().is_ok() {
+            require(&FUNCTIONS).unwrap();
+            let refused = require(&["cuInit", "cuNoSuchFunction"]).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unavailable);
+            assert!(refused.detail().contains("cuNoSuchFunction"), "{refused}");
+        }
+    }
 }

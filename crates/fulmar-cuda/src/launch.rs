@@ -82,9 +82,16 @@ impl<T> From<Slice<'_, T>> for Argument {
     }
 }
 
-impl<T> From<&SliceMut<'_, T>> for Argument {
-    fn from(slice: &SliceMut<'_, T>) -> Self {
-        Self::Address(slice.address())
+impl<T> From<Option<Slice<'_, T>>> for Argument {
+    /// The null pointer for `None`.
+    fn from(slice: Option<Slice<'_, T>>) -> Self {
+        slice.map_or(Self::Address(0), Self::from)
+    }
+}
+
+impl<T> From<SliceMut<'_, T>> for Argument {
+    fn from(slice: SliceMut<'_, T>) -> Self {
+        Self::Address(slice.into_address())
     }
 }
 

@@ -13,7 +13,6 @@ mod context;
 #[cfg(all(feature = "driver", not(target_family = "wasm")))]
 mod driver;
 mod fatbin;
-mod kernels;
 mod launch;
 mod place;
 
@@ -29,7 +28,6 @@ pub use card::Card;
 #[cfg(all(feature = "driver", not(target_family = "wasm")))]
 pub use driver::gpus;
 pub use fatbin::fatbin;
-pub use kernels::{Kernels, Managed};
 pub use launch::{Argument, Grid};
 pub use place::place;
 

@@ -46,6 +46,11 @@ impl Spans {
         self.ends.len()
     }
 
+    /// Returns the ranges that each row attends to.
+    pub fn rows(&self) -> impl Iterator<Item = &[(u32, u32)]> {
+        (0..self.num_rows()).map(|index| self.row(index))
+    }
+
     fn row(&self, index: usize) -> &[(u32, u32)] {
         let first = if index == 0 { 0 } else { self.ends[index - 1] as usize };
         &self.ranges[first..self.ends[index] as usize]

@@ -17,7 +17,7 @@ use crate::top_k::top_k;
 pub(crate) const BLOCK: usize = 4096;
 
 /// Log-probability of one id in a row of logits, with the row's statistics.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LogProb {
     /// Natural logarithm of the id's probability, <= 0.
     pub log_prob: f32,

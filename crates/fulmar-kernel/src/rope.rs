@@ -46,6 +46,12 @@ impl RopeTable {
         }
     }
 
+    /// Returns E / 2 cosines, then as many sines, for each position.
+    #[must_use]
+    pub fn angles(&self) -> &[f32] {
+        &self.table
+    }
+
     /// Rotates every head of every row of `x` (rows of `num_heads * E`) by the position of the row.
     ///
     /// # Panics

@@ -11,7 +11,7 @@ mod squares;
 use std::borrow::Cow;
 
 use fulmar_compute::cpu::together;
-use fulmar_compute::{Compute, Floats, MatmulPrecision, Memory, RopeTable};
+use fulmar_compute::{Compute, Floats, MatmulPrecision, Memory, RopeTable, View};
 use fulmar_core::{Device, Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
 
@@ -168,10 +168,11 @@ impl Decoder {
         &self.layout.parameters
     }
 
-    /// Returns all weights in single precision: borrowed, or a copy of bfloat16 weights.
+    /// Returns all weights in single precision: borrowed, or a copy of bfloat16 weights or of those on a GPU. Empty if the GPU
+    /// fails.
     #[must_use]
     pub fn weights(&self) -> Cow<'_, [f32]> {
-        self.weights.view().to_f32()
+        self.weights.view().read().unwrap_or_default()
     }
 
     /// Returns all weights in their dtype.
@@ -213,7 +214,7 @@ impl Decoder {
     /// before the first backward pass.
     #[must_use]
     pub fn gradients(&self) -> &[f32] {
-        &self.gradients
+        self.gradients.cpu()
     }
 
     /// Returns the adapter merged into the present weights, if there is one.
@@ -233,7 +234,7 @@ impl Decoder {
     }
 
     /// Returns the trained weights and their gradients, for a step of an optimizer.
-    pub(crate) fn trainable_and_gradients(&mut self) -> (WeightsMut<'_>, &[f32]) {
+    pub(crate) fn trainable_and_gradients(&mut self) -> (WeightsMut<'_>, View<'_, f32>) {
         self.version += 1;
         self.quantized.forget();
         self.kept.forget();
@@ -241,7 +242,7 @@ impl Decoder {
             Some(lora) => WeightsMut::F32(lora.weights_mut()),
             None => self.weights.view_mut(),
         };
-        (trained, &self.gradients)
+        (trained, self.gradients.view())
     }
 
     /// Returns the trained weights in their dtype.
@@ -291,7 +292,7 @@ impl Decoder {
     pub(crate) fn score_with(
         &self,
         batch: &TokenBatch<'_>,
-        visit: impl FnMut(&Target, &[f32]) + Send,
+        visit: impl FnMut(&Target, View<'_, f32>) + Send,
     ) -> Result<Scores> {
         self.spare.with(|activations| {
             activations.without_adapter = false;
@@ -392,7 +393,7 @@ impl Decoder {
             self.run_layers(activations, policy)?;
             self.head().forward_scalar(
                 scalar,
-                &activations.x,
+                activations.x.view(),
                 &activations.packed.targets,
                 &mut activations.head,
             )
@@ -422,7 +423,7 @@ impl Decoder {
         batch: &TokenBatch<'_>,
         activations: &mut Activations,
         policy: CheckpointPolicy,
-        visit: impl FnMut(&Target, &[f32]) + Send,
+        visit: impl FnMut(&Target, View<'_, f32>) + Send,
     ) -> Result<Scores> {
         self.head().check()?;
         batch.check(&self.config)?;
@@ -432,7 +433,12 @@ impl Decoder {
             if !self.copy_kept(activations, policy) {
                 self.run_layers(activations, policy)?;
             }
-            self.head().forward(&activations.x, &activations.packed.targets, &mut activations.head, visit)
+            self.head().forward(
+                activations.x.view(),
+                &activations.packed.targets,
+                &mut activations.head,
+                visit,
+            )
         })?;
         let (mut log_prob, mut entropy) = (vec![0.0; batch.ids.len()], vec![0.0; batch.ids.len()]);
         for (target, scored) in activations.packed.targets.iter().zip(&activations.head.log_probs) {
@@ -456,18 +462,18 @@ impl Decoder {
         rope.extend_to(packed.positions.iter().max().map_or(0, |last| *last as usize + 1));
         self.compute.resize(x, packed.ids.len() * self.config.hidden_size);
         let table = self.stored().slice(self.layout.embed.clone());
-        self.compute.embed(table, self.config.hidden_size, &packed.ids, x);
+        self.compute.embed(table, self.config.hidden_size, &packed.ids, &mut *x);
         for index in 0..self.layout.layers.len() {
             if let Some(input) = inputs.get_mut(index) {
                 self.compute.resize(input, x.len());
-                self.compute.copy(x, input);
+                self.compute.copy(&*x, input);
             }
             let activations = &mut layers[if policy == CheckpointPolicy::All { index } else { 0 }];
             let layer = self.layer(index, lora);
             self.attend(layer, (activations, workspace), x, packed, rope);
             layer.finish(activations, workspace, x);
         }
-        Ok(())
+        self.compute.check()
     }
 
     /// Runs the first half of a layer, up to the output of attention.
@@ -475,7 +481,7 @@ impl Decoder {
         &self,
         layer: Layer<'_>,
         (activations, workspace): (&mut LayerActivations, &mut Workspace),
-        x: &[f32],
+        x: &Memory<f32>,
         packed: &Packed,
         rope: &RopeTable,
     ) {
@@ -483,7 +489,7 @@ impl Decoder {
         self.compute.copy(x, &mut activations.x);
         layer.project_heads(activations, workspace, (rope, &packed.positions));
         let LayerActivations { q, k, v, attention: out, log_sum, .. } = activations;
-        self.compute.attention(self.config.attention(), q, k, v, &packed.spans, out, log_sum);
+        self.compute.attention(self.config.attention(), &*q, &*k, &*v, &packed.spans, out, log_sum);
     }
 
     pub(crate) fn layer<'a>(&'a self, index: usize, lora: Option<MergedLora<'a>>) -> Layer<'a> {

@@ -4,10 +4,9 @@
 //! chunk, so that the logits of the first one are still there when the backward pass begins; it computes the
 //! others again.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory};
+use fulmar_compute::{Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory, View, ViewMut, Widened};
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_objective::{HeadGradientsMut, LinearHead};
 
@@ -68,7 +67,7 @@ impl Head<'_> {
     /// The errors of `visit` and of [`Head::check`].
     pub(crate) fn for_logits(
         &self,
-        x_md: &[f32],
+        x_md: View<'_, f32>,
         activations: &mut HeadActivations,
         mut visit: impl FnMut(usize, &[f32]) -> Result<()>,
     ) -> Result<()> {
@@ -77,10 +76,12 @@ impl Head<'_> {
         let HeadActivations { inv_rms, normed, logits, .. } = activations;
         self.compute.resize(normed, x_md.len());
         self.compute.resize(inv_rms, rows);
-        self.norm(x_md, normed, inv_rms);
+        self.norm(x_md, normed, inv_rms)?;
         for rows in self.chunks(rows) {
-            let logits = self.logits(normed, rows.clone(), logits)?.chunks_exact(self.config.vocab_size);
-            rows.zip(logits).try_for_each(|(row, logits)| visit(row, logits))?;
+            let logits = self.logits(normed, rows.clone(), logits)?;
+            let logits = logits.view().read()?;
+            let mut of_rows = rows.zip(logits.chunks_exact(self.config.vocab_size));
+            of_rows.try_for_each(|(row, logits)| visit(row, logits))?;
         }
         self.compute.check()
     }
@@ -94,16 +95,18 @@ impl Head<'_> {
     /// Computes the logits of some rows of `normed_md` in a buffer, which never shrinks.
     fn logits<'l>(
         &self,
-        normed_md: &[f32],
+        normed_md: &Memory<f32>,
         rows: Range<usize>,
         buffer: &'l mut Memory<f32>,
-    ) -> Result<&'l mut [f32]> {
+    ) -> Result<ViewMut<'l, f32>> {
         let (hidden, floats) = (self.config.hidden_size, rows.len() * self.config.vocab_size);
         if buffer.len() < floats {
             self.compute.resize(buffer, floats);
+            self.compute.check()?;
         }
-        let logits = &mut buffer[..floats];
-        self.vocabulary().logits(&normed_md[rows.start * hidden..rows.end * hidden], logits)?;
+        let mut logits = buffer.view_mut().slice(..floats);
+        let normed_md = normed_md.view().slice(rows.start * hidden..rows.end * hidden);
+        self.vocabulary().logits(normed_md, &mut logits)?;
         Ok(logits)
     }
 
@@ -124,12 +127,12 @@ impl Head<'_> {
     /// The errors of [`LinearHead::logits`].
     pub(crate) fn forward(
         &self,
-        x_nd: &[f32],
+        x_nd: View<'_, f32>,
         targets: &[Target],
         activations: &mut HeadActivations,
-        mut visit: impl FnMut(&Target, &[f32]),
+        mut visit: impl FnMut(&Target, View<'_, f32>),
     ) -> Result<()> {
-        self.gather(x_nd, targets, activations);
+        self.gather(x_nd, targets, activations)?;
         let HeadActivations { normed, logits, has_first_logits, log_probs, .. } = activations;
         *has_first_logits = false;
         log_probs.clear();
@@ -137,9 +140,10 @@ impl Head<'_> {
         for rows in self.chunks(targets.len()).rev() {
             let logits = self.logits(normed, rows.clone(), logits)?;
             let ids: Vec<u32> = targets[rows.clone()].iter().map(|target| target.id).collect();
-            log_probs.extend(self.compute.log_prob_rows(logits, &ids).into_iter().rev());
-            for (row, target) in logits.chunks_exact(self.config.vocab_size).zip(&targets[rows]) {
-                visit(target, row);
+            log_probs.extend(self.compute.log_prob_rows(&logits, &ids).into_iter().rev());
+            for (row, target) in targets[rows].iter().enumerate() {
+                let vocab = self.config.vocab_size;
+                visit(target, logits.view().slice(row * vocab..(row + 1) * vocab));
             }
         }
         log_probs.reverse();
@@ -152,16 +156,20 @@ impl Head<'_> {
     pub(crate) fn forward_scalar(
         &self,
         (ranges, trained): (&ScalarRanges, Floats<'_>),
-        x_nd: &[f32],
+        x_nd: View<'_, f32>,
         targets: &[Target],
         activations: &mut HeadActivations,
     ) -> Result<Vec<f32>> {
-        self.gather(x_nd, targets, activations);
+        self.gather(x_nd, targets, activations)?;
         let mut values = Vec::with_capacity(targets.len());
-        self.scalar(ranges, trained).walk(&activations.normed, self.logits_max, |_, of_rows| {
-            values.extend_from_slice(of_rows);
-            Ok(())
-        })?;
+        self.scalar(ranges, trained).walk(
+            &activations.normed.view().read()?,
+            self.logits_max,
+            |_, of_rows| {
+                values.extend_from_slice(of_rows);
+                Ok(())
+            },
+        )?;
         Ok(values)
     }
 
@@ -174,13 +182,14 @@ impl Head<'_> {
         targets: &[Target],
         d_values: &[f32],
         gradients: &mut Gradients<'_>,
-        d_x_nd: &mut [f32],
+        d_x_nd: &mut Memory<f32>,
     ) -> Result<()> {
         self.compute.resize(&mut activations.d_normed, activations.normed.len());
         let (weight, bias) = gradients.of_scalar(ranges);
-        let into = HeadGradientsMut { hidden: &mut activations.d_normed, weight: Some(weight), bias };
+        let into =
+            HeadGradientsMut { hidden: (&mut activations.d_normed).into(), weight: Some(weight), bias };
         self.scalar(ranges, trained).walk_back(
-            &activations.normed,
+            &activations.normed.view().read()?,
             self.logits_max,
             into,
             |rows, values| {
@@ -199,38 +208,44 @@ impl Head<'_> {
         targets: &[Target],
         gradients_of: impl Fn(&Target) -> (f32, f32),
         gradients: &mut Gradients<'_>,
-        d_x_nd: &mut [f32],
+        d_x_nd: &mut Memory<f32>,
     ) -> Result<()> {
         let HeadActivations { normed, logits, has_first_logits, d_normed, log_probs, .. } = &mut *activations;
         self.compute.resize(d_normed, normed.len());
         let mut weight = self.layout.head.as_ref().and_then(|head| gradients.of(head));
         for rows in self.chunks(targets.len()) {
-            let logits = match std::mem::take(has_first_logits) {
-                true => &mut logits[..rows.len() * self.config.vocab_size],
+            let mut logits = match std::mem::take(has_first_logits) {
+                true => logits.view_mut().slice(..rows.len() * self.config.vocab_size),
                 false => self.logits(normed, rows.clone(), logits)?,
             };
             let of_rows = &targets[rows.clone()];
             let ids: Vec<u32> = of_rows.iter().map(|target| target.id).collect();
             let (d_log_prob, d_entropy): (Vec<f32>, Vec<f32>) = of_rows.iter().map(&gradients_of).unzip();
             let known = &log_probs[rows.clone()];
-            self.compute.log_prob_backward_rows(logits, &ids, known, &d_log_prob, Some(&d_entropy));
+            self.compute.log_prob_backward_rows(&mut logits, &ids, known, &d_log_prob, Some(&d_entropy));
             let place = rows.start * self.config.hidden_size..rows.end * self.config.hidden_size;
-            let hidden = &mut d_normed[place.clone()];
-            let into = HeadGradientsMut { hidden, weight: weight.as_deref_mut(), bias: None };
-            self.vocabulary().logits_backward(&normed[place], logits, into)?;
+            let hidden = d_normed.view_mut().slice(place.clone());
+            let into =
+                HeadGradientsMut { hidden, weight: weight.as_mut().map(ViewMut::reborrow), bias: None };
+            self.vocabulary().logits_backward(normed.view().slice(place), logits, into)?;
         }
         self.norm_backward(activations, targets, gradients, d_x_nd);
         self.compute.check()
     }
 
     /// Copies the rows of all `targets` and normalises them.
-    fn gather(&self, x_nd: &[f32], targets: &[Target], activations: &mut HeadActivations) {
+    fn gather(
+        &self,
+        x_nd: View<'_, f32>,
+        targets: &[Target],
+        activations: &mut HeadActivations,
+    ) -> Result<()> {
         let (hidden, rows) = (self.config.hidden_size, rows_of(targets));
         self.compute.resize(&mut activations.x, targets.len() * hidden);
         self.compute.gather(x_nd, hidden, &rows, &mut activations.x);
         self.compute.resize(&mut activations.inv_rms, targets.len());
         self.compute.resize(&mut activations.normed, targets.len() * hidden);
-        self.norm(&activations.x, &mut activations.normed, &mut activations.inv_rms);
+        self.norm(activations.x.view(), &mut activations.normed, &mut activations.inv_rms)
     }
 
     /// Runs the backward pass of [`Head::gather`].
@@ -239,31 +254,33 @@ impl Head<'_> {
         activations: &mut HeadActivations,
         targets: &[Target],
         gradients: &mut Gradients<'_>,
-        d_x_nd: &mut [f32],
+        d_x_nd: &mut Memory<f32>,
     ) {
         let hidden = self.config.hidden_size;
         let norm = self.norm_weight();
         let HeadActivations { x, inv_rms, d_normed, d_x, .. } = activations;
         self.compute.resize(d_x, d_normed.len());
-        self.compute.fill(d_x, 0.0);
+        self.compute.fill(&mut *d_x, 0.0);
         let d_norm = gradients.of(&self.layout.final_norm);
-        self.compute.rms_norm_backward(x, &norm, inv_rms, d_normed, d_x, d_norm);
-        self.compute.fill(d_x_nd, 0.0);
-        self.compute.scatter_add(d_x, hidden, &rows_of(targets), d_x_nd);
+        self.compute.rms_norm_backward(&*x, &norm, &*inv_rms, &*d_normed, &mut *d_x, d_norm);
+        self.compute.fill(&mut *d_x_nd, 0.0);
+        self.compute.scatter_add(&*d_x, hidden, &rows_of(targets), d_x_nd);
     }
 
     /// Runs the last normalisation. A row whose squares overflow would become zeros, and its logits a uniform
     /// distribution. It becomes NaN instead, which callers that read log-probs, values or draws refuse.
-    fn norm(&self, x: &[f32], out: &mut [f32], inv_rms: &mut [f32]) {
-        self.compute.rms_norm(x, &self.norm_weight(), self.config.rms_norm_eps as f32, out, inv_rms);
-        for (row, inv_rms) in out.chunks_exact_mut(self.config.hidden_size).zip(inv_rms) {
+    fn norm(&self, x: View<'_, f32>, out: &mut Memory<f32>, inv_rms: &mut Memory<f32>) -> Result<()> {
+        let (eps, hidden) = (self.config.rms_norm_eps as f32, self.config.hidden_size);
+        self.compute.rms_norm(x, &self.norm_weight(), eps, &mut *out, &mut *inv_rms);
+        for (row, inv_rms) in inv_rms.view().read()?.iter().enumerate() {
             if *inv_rms <= 0.0 || !inv_rms.is_finite() {
-                row.fill(f32::NAN);
+                self.compute.fill(out.view_mut().slice(row * hidden..(row + 1) * hidden), f32::NAN);
             }
         }
+        Ok(())
     }
 
-    fn norm_weight(&self) -> Cow<'_, [f32]> {
+    fn norm_weight(&self) -> Widened<'_> {
         self.weights.slice(self.layout.final_norm.clone()).to_f32()
     }
 
@@ -315,26 +332,26 @@ mod tests {
         let text = r#"{"model_type": "llama", "vocab_size": 11, "hidden_size": 8, "intermediate_size": 16,
             "num_hidden_layers": 1, "num_attention_heads": 2, "initializer_range": 0.5}"#;
         let decoder = Decoder::new(DecoderConfig::from_json(text).unwrap(), 3).unwrap();
-        let x: Vec<f32> = (0..5 * 8).map(|at| (at * 7 % 13) as f32 - 6.0).collect();
+        let x = Memory::from((0..5 * 8).map(|at| (at * 7 % 13) as f32 - 6.0).collect::<Vec<_>>());
         let targets: Vec<Target> =
             (0..7).map(|token| Target { row: token * 3 % 5, id: token * 5 % 11, token }).collect();
         let pass = |logits_max: usize, is_kept: bool| {
             let head = Head { logits_max, ..decoder.head() };
             let (mut activations, mut seen) = (HeadActivations::default(), Vec::new());
-            head.forward(&x, &targets, &mut activations, |target, logits| {
-                seen.push((target.token, logits[0].to_bits()));
+            head.forward(x.view(), &targets, &mut activations, |target, logits| {
+                seen.push((target.token, logits.cpu()[0].to_bits()));
             })
             .unwrap();
             if !is_kept {
                 activations.has_first_logits = false;
-                activations.logits.fill(f32::NAN);
+                activations.logits.cpu_mut().fill(f32::NAN);
             }
-            let (mut all, mut d_x) = (vec![0.0; decoder.num_parameters()], vec![0.0; x.len()]);
+            let (mut all, mut d_x) = (vec![0.0; decoder.num_parameters()], Memory::from(vec![0.0; x.len()]));
             let gradients_of = |target: &Target| (target.id as f32 - 3.0, 0.1 * target.row as f32);
-            let mut gradients = Gradients::Weights(&mut all);
+            let mut gradients = Gradients::Weights((&mut all).into());
             head.backward(&mut activations, &targets, gradients_of, &mut gradients, &mut d_x).unwrap();
             seen.sort_unstable();
-            ((activations.log_probs, seen, d_x), all)
+            ((activations.log_probs, seen, d_x.cpu().to_vec()), all)
         };
         let whole = pass(1000, true);
         assert!(whole.1.iter().any(|value| *value != 0.0) && whole.1.iter().all(|value| value.is_finite()));

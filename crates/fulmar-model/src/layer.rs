@@ -7,10 +7,9 @@
 //! ```
 //! Because both call these functions, the log-probs of sampled tokens equal the trainer's to the bit.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, MatRef, MatmulPrecision, Memory, Panels, RopeTable};
+use fulmar_compute::{Compute, Floats, MatRef, MatmulPrecision, Memory, RopeTable, ViewMut, Widened};
 
 use crate::config::DecoderConfig;
 use crate::lora::LayerLora;
@@ -125,7 +124,7 @@ pub(crate) struct Layer<'a> {
 
 impl Layer<'_> {
     /// Returns a norm's or a bias's weights.
-    fn of(&self, range: &Range<usize>) -> Cow<'_, [f32]> {
+    fn of(&self, range: &Range<usize>) -> Widened<'_> {
         self.weights.slice(range.clone()).to_f32()
     }
 
@@ -140,19 +139,24 @@ impl Layer<'_> {
         let start = &linear.weight.start;
         let merged = self.lora.and_then(|lora| lora.merged(linear));
         let packed = merged.or_else(|| self.panels.and_then(|panels| panels.get(start)));
-        packed.map_or_else(|| self.weight(linear).transposed(), Panels::transposed)
+        packed.map_or_else(|| self.weight(linear).transposed(), MatRef::of_panels)
     }
 
     /// Adds `input * weight^T` to `out`.
-    fn add_projection(&self, linear: &Linear, input: &[f32], out: &mut [f32]) {
+    fn add_projection(&self, linear: &Linear, input: &Memory<f32>, out: &mut Memory<f32>) {
         let rows = input.len() / linear.inputs;
         self.compute.matmul(out, MatRef::new(input, rows, linear.inputs), self.projection(linear), true);
     }
 
     /// Computes `out = input * weight^T` for projections of the same input.
-    fn project<const N: usize>(&self, input: &[f32], inputs: usize, outs: [(&Linear, &mut [f32]); N]) {
-        let mut products = outs.map(|(linear, out)| (out, self.projection(linear)));
-        self.compute.matmul_each(MatRef::new(input, input.len() / inputs, inputs), &mut products);
+    fn project<const N: usize>(
+        &self,
+        input: &Memory<f32>,
+        inputs: usize,
+        outs: [(&Linear, &mut Memory<f32>); N],
+    ) {
+        let products = outs.map(|(linear, out)| (out.view_mut(), self.projection(linear)));
+        self.compute.matmul_each(MatRef::new(input, input.len() / inputs, inputs), products);
     }
 
     /// Fills `q`, `k` and `v` (rotated) from `x`.
@@ -190,7 +194,13 @@ impl Layer<'_> {
         self.compute.rotate(rope, &mut activations.k, config.num_kv_heads(), positions);
     }
 
-    fn normalise(&self, weight: &Range<usize>, x: &[f32], out: &mut [f32], inv_rms: &mut [f32]) {
+    fn normalise(
+        &self,
+        weight: &Range<usize>,
+        x: &Memory<f32>,
+        out: &mut Memory<f32>,
+        inv_rms: &mut Memory<f32>,
+    ) {
         self.compute.rms_norm(x, &self.of(weight), self.config.rms_norm_eps as f32, out, inv_rms);
     }
 
@@ -198,12 +208,12 @@ impl Layer<'_> {
     fn normalise_heads(
         &self,
         weight: &Range<usize>,
-        heads: &mut [f32],
+        heads: &mut Memory<f32>,
         raw: &mut Memory<f32>,
         inv_rms: &mut Memory<f32>,
     ) {
         self.compute.resize(raw, heads.len());
-        self.compute.copy(heads, raw);
+        self.compute.copy(&*heads, &mut *raw);
         self.compute.resize(inv_rms, heads.len() / weight.len());
         self.normalise(weight, raw, heads, inv_rms);
     }
@@ -213,11 +223,11 @@ impl Layer<'_> {
         &self,
         activations: &mut LayerActivations,
         workspace: &mut Workspace,
-        out: &mut [f32],
+        out: &mut Memory<f32>,
     ) {
         self.gate(activations, workspace);
         self.compute.swiglu(&activations.gate, &activations.up, &mut workspace.act);
-        self.compute.copy(&activations.x_mid, out);
+        self.compute.copy(&activations.x_mid, &mut *out);
         self.add_projection(&self.ranges.down, &workspace.act, out);
     }
 
@@ -239,11 +249,11 @@ impl Layer<'_> {
         activations: &mut LayerActivations,
         workspace: &mut Workspace,
         gradients: &mut Gradients<'_>,
-        d_x: &mut [f32],
+        d_x: &mut Memory<f32>,
         scratch: &mut Scratch,
     ) {
         let (ranges, Workspace { norm, act }) = (self.ranges, workspace);
-        self.compute.swiglu(&activations.gate, &activations.up, act);
+        self.compute.swiglu(&activations.gate, &activations.up, &mut *act);
         self.project_backward(&ranges.down, d_x, act, (&mut scratch.inner, false), gradients);
         self.compute.swiglu_backward(&mut activations.gate, &mut activations.up, &scratch.inner);
         self.normalise(&ranges.post_norm, &activations.x_mid, norm, &mut activations.inv_rms2);
@@ -255,7 +265,7 @@ impl Layer<'_> {
             &self.of(&ranges.post_norm),
             &activations.inv_rms2,
             &scratch.hidden,
-            d_x,
+            &mut *d_x,
             d_norm,
         );
         self.project_backward(&ranges.o, d_x, &activations.attention, (&mut scratch.wide, false), gradients);
@@ -268,7 +278,7 @@ impl Layer<'_> {
         activations: &mut LayerActivations,
         workspace: &mut Workspace,
         gradients: &mut Gradients<'_>,
-        d_x: &mut [f32],
+        d_x: &mut Memory<f32>,
         scratch: &mut Scratch,
         rope: (&RopeTable, &[u32]),
     ) {
@@ -309,8 +319,8 @@ impl Layer<'_> {
             &activations.x,
             &self.of(&ranges.input_norm),
             &activations.inv_rms1,
-            hidden,
-            d_x,
+            &*hidden,
+            &mut *d_x,
             d_norm,
         );
     }
@@ -320,15 +330,22 @@ impl Layer<'_> {
     fn normalise_heads_backward(
         &self,
         weight: &Range<usize>,
-        (raw, inv_rms): (&[f32], &[f32]),
-        d_heads: &mut [f32],
+        (raw, inv_rms): (&Memory<f32>, &Memory<f32>),
+        d_heads: &mut Memory<f32>,
         spare: &mut Memory<f32>,
         gradients: &mut Gradients<'_>,
     ) {
         self.compute.resize(spare, d_heads.len());
-        self.compute.copy(d_heads, spare);
-        self.compute.fill(d_heads, 0.0);
-        self.compute.rms_norm_backward(raw, &self.of(weight), inv_rms, spare, d_heads, gradients.of(weight));
+        self.compute.copy(&*d_heads, &mut *spare);
+        self.compute.fill(&mut *d_heads, 0.0);
+        self.compute.rms_norm_backward(
+            raw,
+            &self.of(weight),
+            inv_rms,
+            &*spare,
+            d_heads,
+            gradients.of(weight),
+        );
     }
 
     /// Runs the backward pass of [`Layer::project`]: writes to `d_in`, or adds to it, and adds to the
@@ -336,21 +353,24 @@ impl Layer<'_> {
     fn project_backward(
         &self,
         linear: &Linear,
-        d_out: &[f32],
-        input: &[f32],
-        (d_in, add): (&mut [f32], bool),
+        d_out: &Memory<f32>,
+        input: &Memory<f32>,
+        (d_in, add): (&mut Memory<f32>, bool),
         gradients: &mut Gradients<'_>,
     ) {
         let rows = d_out.len() / linear.outputs;
         let d_rows = MatRef::new(d_out, rows, linear.outputs);
-        self.compute.matmul(d_in, d_rows, self.weight(linear), add);
+        self.compute.matmul(&mut *d_in, d_rows, self.weight(linear), add);
         match (gradients, self.lora) {
             (Gradients::Weights(all), _) => {
-                let d_weight = &mut all[linear.weight.clone()];
+                let d_weight = all.reborrow().slice(linear.weight.clone());
                 let input = MatRef::new(input, rows, linear.inputs).in_precision(self.precision);
                 self.compute.matmul(d_weight, d_rows.transposed(), input, true);
             }
-            (Gradients::Adapter(adapter), Some(lora)) => lora.backward(linear, d_out, input, d_in, adapter),
+            (Gradients::Adapter(adapter), Some(lora)) => {
+                let (d_in, adapter) = (d_in.cpu_mut(), adapter.reborrow().cpu());
+                lora.backward(linear, d_out.cpu(), input.cpu(), d_in, adapter);
+            }
             (Gradients::Adapter(_), None) => {}
         }
     }
@@ -358,27 +378,30 @@ impl Layer<'_> {
 
 /// The gradients that a backward pass accumulates: of all weights, or of an adapter with frozen ones.
 pub(crate) enum Gradients<'a> {
-    Weights(&'a mut [f32]),
-    Adapter(&'a mut [f32]),
+    Weights(ViewMut<'a, f32>),
+    Adapter(ViewMut<'a, f32>),
 }
 
 impl Gradients<'_> {
     /// Returns the gradients of a tensor of the model itself, unless it is frozen.
-    pub(crate) fn of(&mut self, range: &Range<usize>) -> Option<&mut [f32]> {
+    pub(crate) fn of(&mut self, range: &Range<usize>) -> Option<ViewMut<'_, f32>> {
         match self {
-            Self::Weights(all) => Some(&mut all[range.clone()]),
+            Self::Weights(all) => Some(all.reborrow().slice(range.clone())),
             Self::Adapter(_) => None,
         }
     }
 
     /// Returns the gradients of the weight and the bias of a scalar head, which are adjacent in the trained
     /// weights.
-    pub(crate) fn of_scalar(&mut self, ranges: &ScalarRanges) -> (&mut [f32], Option<&mut [f32]>) {
+    pub(crate) fn of_scalar(
+        &mut self,
+        ranges: &ScalarRanges,
+    ) -> (ViewMut<'_, f32>, Option<ViewMut<'_, f32>>) {
         let (Self::Weights(all) | Self::Adapter(all)) = self;
-        let (before, behind) = all.split_at_mut(ranges.weight.end);
-        let bias =
-            ranges.bias.as_ref().map(|bias| &mut behind[bias.start - ranges.weight.end..][..bias.len()]);
-        (&mut before[ranges.weight.clone()], bias)
+        let (before, others) = all.reborrow().split_at(ranges.weight.end);
+        let first = ranges.weight.end;
+        let bias = ranges.bias.as_ref().map(|bias| others.slice(bias.start - first..bias.end - first));
+        (before.slice(ranges.weight.clone()), bias)
     }
 }
 

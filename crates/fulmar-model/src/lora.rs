@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, MatRef, MatmulPrecision, Memory};
+use fulmar_compute::{Compute, Floats, MatRef, MatmulPrecision, Memory, View, ViewMut};
 use fulmar_core::{Error, ErrorKind, Result, Rng};
 use fulmar_tensor::safetensors;
 
@@ -52,13 +52,13 @@ impl Lora {
         config.check_fresh()?;
         let mut lora = Self::blank(config, layout)?;
         for (ours, theirs) in lora.scalar_tensors(layout) {
-            lora.weights[ours].copy_from_slice(&weights.slice(theirs).to_f32());
+            lora.weights.cpu_mut()[ours].copy_from_slice(&weights.slice(theirs).read()?);
         }
         let rng = Rng::new(seed).stream("lora");
         for parameter in lora.parameters.iter().filter(|parameter| parameter.name.ends_with(LORA_A)) {
             let mut rng = rng.stream(&parameter.name);
             let bound = 1.0 / libm::sqrt(parameter.shape[1] as f64);
-            lora.weights[parameter.range.clone()]
+            lora.weights.cpu_mut()[parameter.range.clone()]
                 .fill_with(|| ((2.0 * rng.uniform_f64() - 1.0) * bound) as f32);
         }
         Ok(lora)
@@ -126,17 +126,17 @@ impl Lora {
 
     /// Returns the weights as PEFT's `adapter_model.safetensors`.
     pub(crate) fn write(&self) -> Result<Vec<u8>> {
-        parameters::write(&self.parameters, Floats::F32(&self.weights))
+        parameters::write(&self.parameters, Floats::F32(self.weights.view()))
     }
 
-    pub(crate) fn weights(&self) -> &[f32] {
-        &self.weights
+    pub(crate) fn weights(&self) -> View<'_, f32> {
+        self.weights.view()
     }
 
     /// Returns the weights for a change of them.
-    pub(crate) fn weights_mut(&mut self) -> &mut [f32] {
+    pub(crate) fn weights_mut(&mut self) -> ViewMut<'_, f32> {
         self.forget_merged();
-        &mut self.weights
+        self.weights.view_mut()
     }
 
     /// Drops the merged weights when the weights of the adapter or of the model change.
@@ -149,7 +149,7 @@ impl Lora {
     /// # Errors
     /// `OutOfMemory` if there is no memory for them.
     pub(crate) fn copy_to(&mut self, compute: Compute) -> Result<()> {
-        self.weights = compute.hold(self.weights.to_vec())?;
+        self.weights = compute.hold(self.weights.view().read()?.into_owned())?;
         self.forget_merged();
         Ok(())
     }
@@ -168,11 +168,11 @@ impl Lora {
             let mut sum = Vec::new();
             for (linear, pair) in self.adapted(layout) {
                 sum.resize(linear.weight.len(), 0.0);
-                weights.slice(linear.weight.clone()).copy_to(&mut sum);
+                weights.slice(linear.weight.clone()).cpu().copy_to(&mut sum);
                 self.add_product(linear, pair, &mut sum);
                 let panels = packed.entry(linear.weight.start).or_default();
                 panels
-                    .pack_for(precision, Floats::F32(&sum), linear.outputs, linear.inputs)
+                    .pack_for(precision, sum.as_slice().into(), linear.outputs, linear.inputs)
                     .map_err(|_| too_large(linear))?;
             }
             Ok(())
@@ -195,17 +195,18 @@ impl Lora {
     /// Adds `s B A` to the weight of a projection.
     fn add_product(&self, linear: &Linear, pair: &Pair, weight: &mut [f32]) {
         let compute = self.weights.compute();
-        let mut scaled = self.weights[pair.b.clone()].to_vec();
+        let mut scaled = self.weights.cpu()[pair.b.clone()].to_vec();
         compute.scale(&mut scaled, self.config.scaling());
-        let a = MatRef::new(&self.weights[pair.a.clone()], self.config.r, linear.inputs);
+        let a = MatRef::new(&self.weights.cpu()[pair.a.clone()], self.config.r, linear.inputs);
         compute.matmul(weight, MatRef::new(&scaled, linear.outputs, self.config.r), a, true);
     }
 
     /// Adds `s B A` to each adapted projection of `weights`, and copies the scalar head into its place.
     pub(crate) fn merge(&self, layout: &Layout, weights: &mut Weights) {
         for (ours, theirs) in self.scalar_tensors(layout) {
-            weights
-                .change(theirs, self.weights.compute(), |theirs| theirs.copy_from_slice(&self.weights[ours]));
+            weights.change(theirs, self.weights.compute(), |theirs| {
+                theirs.copy_from_slice(&self.weights.cpu()[ours])
+            });
         }
         for (linear, pair) in self.adapted(layout) {
             let compute = self.weights.compute();
@@ -226,7 +227,7 @@ impl<'a> MergedLora<'a> {
     pub(crate) fn layer(self, index: usize) -> LayerLora<'a> {
         LayerLora {
             pairs: &self.lora.pairs[index],
-            weights: &self.lora.weights,
+            weights: self.lora.weights.cpu(),
             panels: self.panels,
             scaling: self.lora.config.scaling(),
             rank: self.lora.config.r,
@@ -265,7 +266,7 @@ mod tests {
         let of = |r, lora_alpha, targets: &[&str]| {
             let target_modules = targets.iter().map(|name| (*name).to_owned()).collect();
             let config = LoraConfig { r, lora_alpha, target_modules, ..LoraConfig::default() };
-            Lora::new(config, &layout(), Floats::F32(&[]), 0)
+            Lora::new(config, &layout(), Floats::from(&[][..] as &[f32]), 0)
         };
         assert!(of(8, 1.0, &["q_proj", "gate_proj"]).is_ok());
         let cases = [
@@ -303,8 +304,8 @@ mod tests {
     }
 
     fn names(text: &str) -> std::result::Result<Vec<String>, (ErrorKind, String)> {
-        let lora =
-            LoraConfig::from_json(text).and_then(|config| Lora::new(config, &layout(), Floats::F32(&[]), 0));
+        let lora = LoraConfig::from_json(text)
+            .and_then(|config| Lora::new(config, &layout(), Floats::from(&[][..] as &[f32]), 0));
         let lora = lora.map_err(|error| (error.kind(), error.detail().to_owned()))?;
         let a = lora.parameters.iter().filter_map(|parameter| parameter.name.strip_suffix(LORA_A));
         Ok(a.map(|name| name.trim_start_matches(PREFIX).trim_start_matches("model.layers.").to_owned())
@@ -377,8 +378,13 @@ mod tests {
 
     #[test]
     fn a_trained_file_may_have_dropout_but_no_other_base() {
-        let trained =
-            Lora::new(LoraConfig { r: 1, ..LoraConfig::default() }, &layout(), Floats::F32(&[]), 0).unwrap();
+        let trained = Lora::new(
+            LoraConfig { r: 1, ..LoraConfig::default() },
+            &layout(),
+            Floats::from(&[][..] as &[f32]),
+            0,
+        )
+        .unwrap();
         let bytes = trained.write().unwrap();
         let read = |text: &str| Lora::read(LoraConfig::from_json(text).unwrap(), &layout(), &bytes);
         assert!(read(r#"{"r": 1, "lora_dropout": 0.05, "init_lora_weights": "gaussian"}"#).is_ok());
@@ -393,15 +399,20 @@ mod tests {
 
     #[test]
     fn a_fresh_adapter_adds_nothing() {
-        let lora =
-            Lora::new(LoraConfig { r: 2, ..LoraConfig::default() }, &layout(), Floats::F32(&[]), 7).unwrap();
+        let lora = Lora::new(
+            LoraConfig { r: 2, ..LoraConfig::default() },
+            &layout(),
+            Floats::from(&[][..] as &[f32]),
+            7,
+        )
+        .unwrap();
         let (layout, base) = (layout(), vec![0.5; layout().len]);
-        let merged = lora.merged(&layout, Floats::F32(&base), MatmulPrecision::F32).unwrap();
+        let merged = lora.merged(&layout, Floats::from(base.as_slice()), MatmulPrecision::F32).unwrap();
         let panels = merged.layer(1).merged(&layout.layers[1].q).unwrap();
         let (input, mut out) = ([1.0; 8], [0.0; 8]);
-        Compute::Cpu.matmul(&mut out, MatRef::new(&input, 1, 8), panels.transposed(), false);
+        Compute::Cpu.matmul(&mut out, MatRef::new(&input, 1, 8), MatRef::of_panels(panels), false);
         assert_eq!(out, [4.0; 8]);
         assert!(merged.layer(1).merged(&layout.layers[1].k).is_none(), "only q and v have an adapter");
-        assert!(lora.weights.iter().any(|weight| *weight != 0.0), "or B could not learn");
+        assert!(lora.weights.cpu().iter().any(|weight| *weight != 0.0), "or B could not learn");
     }
 }

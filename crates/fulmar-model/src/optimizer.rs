@@ -4,7 +4,7 @@ mod options;
 
 use std::ops::Range;
 
-use fulmar_compute::{AdamwStep, Compute, Floats, Memory, SgdStep, dispatch};
+use fulmar_compute::{AdamwStep, Compute, Floats, Memory, SgdStep, View, ViewMut, dispatch};
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
 
@@ -128,7 +128,7 @@ impl Optimizer {
             moment.values = compute.zeros(moment.len())?;
         }
         if is_rounded(weights) {
-            master.values = compute.hold(weights.to_f32().into_owned())?;
+            master.values = compute.hold(weights.read()?.into_owned())?;
         }
         Ok(Self { options, compute, num_steps: 0, groups, num_weights, moment1, moment2, master })
     }
@@ -197,8 +197,8 @@ impl Optimizer {
             (WeightsMut::Bf16(weights), gradients) => {
                 let mut master = std::mem::take(&mut self.master.values);
                 // For example, merging an adapter changes weights without their masters.
-                self.compute.take_other_bf16(weights, &mut master);
-                self.update(&mut master, gradients, learning_rate, clip_coefficient);
+                self.compute.take_other_bf16(&weights, &mut master);
+                self.update(master.view_mut(), gradients, learning_rate, clip_coefficient);
                 self.compute.f32_to_bf16(&master, weights);
                 self.master.values = master;
             }
@@ -208,27 +208,28 @@ impl Optimizer {
         Ok(StepReport { step: self.num_steps, gradient_norm, clip_coefficient })
     }
 
-    fn update(&mut self, weights: &mut [f32], gradients: &[f32], learning_rate: f64, scale: f64) {
+    fn update(
+        &mut self,
+        mut weights: ViewMut<'_, f32>,
+        gradients: View<'_, f32>,
+        learning_rate: f64,
+        scale: f64,
+    ) {
         self.num_steps += 1;
         for group in &self.groups {
-            let weights = &mut weights[group.weights.clone()];
-            let gradients = &gradients[group.weights.clone()];
-            let moment1 = &mut self.moment1.values[group.moment1.clone()];
+            let weights = weights.reborrow().slice(group.weights.clone());
+            let gradients = gradients.slice(group.weights.clone());
+            let moment1 = self.moment1.values.view_mut().slice(group.moment1.clone());
             let decay = |weight_decay: f64| if group.decays { weight_decay } else { 0.0 };
-            let mut adamw = |options: &AdamWOptions, learning_rate: f64, moment1: &mut [f32]| {
+            let moment2 = self.moment2.values.view_mut().slice(group.moment2.clone());
+            let adamw = |options: &AdamWOptions, learning_rate: f64, weights, moment1| {
                 let AdamWOptions { beta1, beta2, eps, weight_decay, .. } = *options;
                 let decay = decay(weight_decay);
                 let step = AdamwStep::at(self.num_steps, learning_rate, (beta1, beta2), eps, decay, scale);
-                self.compute.adamw_step(
-                    step,
-                    weights,
-                    gradients,
-                    moment1,
-                    &mut self.moment2.values[group.moment2.clone()],
-                );
+                self.compute.adamw_step(step, weights, gradients, moment1, moment2);
             };
             match (&self.options, group.rule) {
-                (OptimizerOptions::AdamW(options), _) => adamw(options, learning_rate, moment1),
+                (OptimizerOptions::AdamW(options), _) => adamw(options, learning_rate, weights, moment1),
                 (OptimizerOptions::Sgd(options), _) => {
                     let step = SgdStep {
                         learning_rate: learning_rate as f32,
@@ -249,7 +250,7 @@ impl Optimizer {
                 }
                 (OptimizerOptions::Muon(options), _) => {
                     let share = learning_rate / options.learning_rate;
-                    adamw(&options.adamw, options.adamw.learning_rate * share, moment1);
+                    adamw(&options.adamw, options.adamw.learning_rate * share, weights, moment1);
                 }
             }
         }
@@ -271,7 +272,7 @@ impl Optimizer {
             [("moment1", &self.moment1), ("moment2", &self.moment2), ("master", &self.master)]
         {
             for parameter in &moment.parameters {
-                let values = moment.values.get(parameter.range.clone()).unwrap_or_default().to_vec();
+                let values = moment.values.view().slice(parameter.range.clone()).read()?.into_owned();
                 let tensor = fulmar_tensor::Tensor::from_vec_f32(&parameter.shape, values)?;
                 tensors.push((format!("{prefix}.{}", parameter.name), tensor));
             }
@@ -390,8 +391,16 @@ struct MuonStep<'a> {
 }
 
 impl MuonStep<'_> {
-    fn take(&self, shape: (usize, usize), weights: &mut [f32], gradients: &[f32], momentum: &mut [f32]) {
-        dispatch!(self.compute, cpu => self.take_on_cpu(shape, weights, gradients, momentum));
+    fn take(
+        &self,
+        shape: (usize, usize),
+        weights: ViewMut<'_, f32>,
+        gradients: View<'_, f32>,
+        momentum: ViewMut<'_, f32>,
+    ) {
+        dispatch!(self.compute, cpu => {
+            self.take_on_cpu(shape, weights.cpu(), gradients.cpu(), momentum.cpu());
+        });
     }
 
     fn take_on_cpu(

@@ -7,7 +7,7 @@
 //! ```
 //! A sequence writes only to rows of pages that no other sequence shares, so shared rows never change.
 
-use fulmar_compute::{Compute, Memory, Spans};
+use fulmar_compute::{Compute, Memory, Spans, View};
 
 use crate::config::DecoderConfig;
 
@@ -55,12 +55,12 @@ impl PagePool {
     }
 
     /// Returns the keys and values of one layer.
-    pub(crate) fn layer(&self, index: usize) -> (&[f32], &[f32]) {
-        (&self.layers[index].0, &self.layers[index].1)
+    pub(crate) fn layer(&self, index: usize) -> (View<'_, f32>, View<'_, f32>) {
+        (self.layers[index].0.view(), self.layers[index].1.view())
     }
 
     /// Writes one layer's keys and values of new tokens to their rows.
-    pub(crate) fn write(&mut self, layer: usize, rows: &[usize], [new_keys, new_values]: [&[f32]; 2]) {
+    pub(crate) fn write(&mut self, layer: usize, rows: &[usize], [new_keys, new_values]: [&Memory<f32>; 2]) {
         let (width, (keys, values)) = (self.kv_width, &mut self.layers[layer]);
         self.compute.scatter(new_keys, width, rows, keys);
         self.compute.scatter(new_values, width, rows, values);

@@ -186,13 +186,13 @@ impl Layout {
 pub(crate) fn write(parameters: &[Parameter], weights: Floats<'_>) -> Result<Vec<u8>> {
     let mut tensors = Vec::with_capacity(parameters.len());
     for Parameter { name, shape, range } in parameters {
-        if let Some(value) = weights.slice(range.clone()).to_f32().iter().find(|value| !value.is_finite()) {
+        if let Some(value) = weights.slice(range.clone()).read()?.iter().find(|value| !value.is_finite()) {
             let detail = format!("weights must be finite to be saved: got {value} in {name:?}");
             return Err(Error::new(ErrorKind::NonFinite, detail));
         }
         let tensor = match weights.slice(range.clone()) {
-            Floats::F32(values) => Tensor::from_vec(shape, values.to_vec())?,
-            Floats::Bf16(values) => Tensor::from_vec(shape, values.to_vec())?,
+            Floats::F32(values) => Tensor::from_vec(shape, values.read()?.into_owned())?,
+            Floats::Bf16(values) => Tensor::from_vec(shape, values.read()?.into_owned())?,
         };
         tensors.push((name.as_str(), tensor));
     }

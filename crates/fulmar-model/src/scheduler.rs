@@ -17,7 +17,7 @@ mod speculation;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use fulmar_compute::{Compute, Memory, RopeTable, Spans};
+use fulmar_compute::{Compute, Memory, RopeTable, Spans, View};
 use fulmar_core::{ErrorKind, Result, Rng};
 use fulmar_objective::{Draw, DrawContext, draw_on, draw_rng};
 
@@ -417,12 +417,12 @@ impl Scheduler {
         let mut last_rows = Vec::with_capacity(drawers.len() * hidden);
         let groups: Vec<&[Drawer]> = drawers.chunk_by(|a, b| a.row == b.row).collect();
         for group in &groups {
-            last_rows.extend_from_slice(&self.x[group[0].row * hidden..][..hidden]);
+            last_rows.extend_from_slice(&self.x.cpu()[group[0].row * hidden..][..hidden]);
         }
         let Self { running, speculation, outputs, version, head, .. } = self;
         let compute = decoder.compute();
         let (mut ended, mut done) = (Vec::new(), None);
-        packed.head().for_logits(&last_rows, head, |group, logits| {
+        packed.head().for_logits(View::from(&last_rows), head, |group, logits| {
             for drawer in groups[group] {
                 if done == Some(drawer.sequence) {
                     continue;
@@ -475,17 +475,17 @@ impl Scheduler {
         let compute = decoder.compute();
         let (activations, workspace, x) = (&mut self.activations, &mut self.workspace, &mut self.x);
         compute.resize(x, rows.ids.len() * hidden);
-        compute.embed(decoder.stored().slice(decoder.layout().embed.clone()), hidden, &rows.ids, x);
+        compute.embed(decoder.stored().slice(decoder.layout().embed.clone()), hidden, &rows.ids, &mut *x);
         activations.resize(config, rows.ids.len(), compute);
         workspace.resize(config, rows.ids.len(), compute);
         for index in 0..config.num_hidden_layers {
-            compute.copy(x, &mut activations.x);
+            compute.copy(&*x, &mut activations.x);
             let layer = packed.layer(index);
             layer.project_heads(activations, workspace, (&self.rope, &rows.positions));
             self.pool.write(index, &rows.cache_rows, [&activations.k, &activations.v]);
             let (keys, values) = self.pool.layer(index);
             let LayerActivations { q, attention: out, log_sum, .. } = activations;
-            compute.attention(config.attention(), q, keys, values, &rows.spans, out, log_sum);
+            compute.attention(config.attention(), &*q, keys, values, &rows.spans, out, log_sum);
             layer.finish(activations, workspace, x);
             if !rows.kept.is_empty() {
                 let all = (&*activations, rows.ids.len());
@@ -493,7 +493,7 @@ impl Scheduler {
             }
         }
         if !rows.kept.is_empty() {
-            decoder.kept.lock().write_x(compute, (x, rows.ids.len()), &rows.kept);
+            decoder.kept.lock().write_x(compute, (x.view(), rows.ids.len()), &rows.kept);
         }
     }
 }
@@ -513,7 +513,7 @@ mod tests {
         let mut broken = sound.clone();
         let row = sound.layout().embed.start + 5 * 8;
         let WeightsMut::F32(weights) = broken.trainable_and_gradients().0 else { panic!("f32 as made") };
-        weights[row..row + 8].fill(f32::NAN);
+        weights.cpu()[row..row + 8].fill(f32::NAN);
         let mut params = SamplingParams { max_tokens: 3, ..SamplingParams::default() };
         params.draw.banned_ids = vec![5];
         let params = Arc::new(params);

@@ -1,6 +1,6 @@
 //! The weights of a decoder: single precision, or bfloat16 for half the memory and half the bytes to read.
 
-use fulmar_compute::{Compute, Floats, MatmulPrecision, Memory};
+use fulmar_compute::{Compute, Floats, MatmulPrecision, Memory, ViewMut};
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::bf16;
 
@@ -24,23 +24,23 @@ enum Values {
 
 /// The weights that a step of an optimizer changes.
 pub(crate) enum WeightsMut<'a> {
-    F32(&'a mut [f32]),
-    Bf16(&'a mut [bf16]),
+    F32(ViewMut<'a, f32>),
+    Bf16(ViewMut<'a, bf16>),
 }
 
 impl Weights {
     pub(crate) fn view(&self) -> Floats<'_> {
         match &self.values {
-            Values::F32(values) => Floats::F32(values),
-            Values::Bf16(values) => Floats::Bf16(values),
+            Values::F32(values) => Floats::F32(values.view()),
+            Values::Bf16(values) => Floats::Bf16(values.view()),
         }
     }
 
     pub(crate) fn view_mut(&mut self) -> WeightsMut<'_> {
         self.panels.forget();
         match &mut self.values {
-            Values::F32(values) => WeightsMut::F32(values),
-            Values::Bf16(values) => WeightsMut::Bf16(values),
+            Values::F32(values) => WeightsMut::F32(values.view_mut()),
+            Values::Bf16(values) => WeightsMut::Bf16(values.view_mut()),
         }
     }
 
@@ -62,7 +62,7 @@ impl Weights {
             for (range, inputs) in layout.matrices().filter(|(range, _)| is_read(range.start)) {
                 let panels = packed.entry(range.start).or_default();
                 let (weight, outputs) = (self.view().slice(range.clone()), range.len() / inputs);
-                if panels.pack_for(precision, weight, outputs, inputs).is_err() {
+                if panels.pack_for(precision, weight.cpu(), outputs, inputs).is_err() {
                     packed.remove(&range.start);
                 }
             }
@@ -92,9 +92,10 @@ impl Weights {
             (Values::F32(values), Dtype::Bf16) => {
                 let mut rounded = compute.zeros(values.len())?;
                 compute.f32_to_bf16(&values, &mut rounded);
-                if let Some(index) = rounded.iter().position(|value| !value.is_finite()) {
-                    let detail =
-                        format!("weights in bf16 must be finite: got {:e} at {index}", values[index]);
+                let is_wrong = |value: &bf16| !value.is_finite();
+                if let Some(index) = compute.read(&rounded)?.iter().position(is_wrong) {
+                    let value = compute.read(values.view().slice(index..=index))?[0];
+                    let detail = format!("weights in bf16 must be finite: got {value:e} at {index}");
                     return Err(Error::new(ErrorKind::NonFinite, detail));
                 }
                 Ok(Values::Bf16(rounded).into())
@@ -115,8 +116,8 @@ impl Weights {
     /// Returns a copy on the device of `compute`.
     pub(crate) fn copy_on(&self, compute: Compute) -> Result<Self> {
         let values = match &self.values {
-            Values::F32(values) => Values::F32(compute.hold(values.to_vec())?),
-            Values::Bf16(values) => Values::Bf16(compute.hold(values.to_vec())?),
+            Values::F32(values) => Values::F32(compute.hold(values.compute().read(values)?.into_owned())?),
+            Values::Bf16(values) => Values::Bf16(compute.hold(values.compute().read(values)?.into_owned())?),
         };
         Ok(values.into())
     }
@@ -124,11 +125,13 @@ impl Weights {
     /// Runs `change` on some weights in single precision, and rounds the results to their dtype.
     pub(crate) fn change(&mut self, range: Range<usize>, compute: Compute, change: impl FnOnce(&mut [f32])) {
         match self.view_mut() {
-            WeightsMut::F32(values) => change(&mut values[range]),
+            WeightsMut::F32(values) => change(&mut values.cpu()[range]),
             WeightsMut::Bf16(values) => {
-                let mut wide = Floats::Bf16(&values[range.clone()]).to_f32().into_owned();
+                let values = values.slice(range);
+                let mut wide = vec![0.0; values.len()];
+                compute.bf16_to_f32(&values, &mut wide);
                 change(&mut wide);
-                compute.f32_to_bf16(&wide, &mut values[range]);
+                compute.f32_to_bf16(&wide, values);
             }
         }
     }
@@ -156,7 +159,7 @@ mod tests {
         let halves = cast(vec![1.0, 1.001].into(), Dtype::Bf16).unwrap();
         assert_eq!(halves.dtype(), Dtype::Bf16);
         let wide = cast(halves.clone(), Dtype::F32).unwrap();
-        assert_eq!((wide.dtype(), &*wide.view().to_f32()), (Dtype::F32, &[1.0, 1.0][..]));
+        assert_eq!((wide.dtype(), &*wide.view().read().unwrap()), (Dtype::F32, &[1.0, 1.0][..]));
         assert_eq!(cast(halves, Dtype::Bf16).unwrap().view().len(), 2);
         let refused = cast(vec![0.0, f32::MAX].into(), Dtype::Bf16).unwrap_err();
         assert_eq!(refused.detail(), "weights in bf16 must be finite: got 3.4028235e38 at 1");
@@ -173,7 +176,7 @@ mod tests {
                 values[0] += 0.01;
             });
             let expected = if dtype == Dtype::F32 { 2.0 + 1e-3 + 0.01 } else { 2.015_625 };
-            assert_eq!(&*weights.view().to_f32(), [1.0, expected, 3.0]);
+            assert_eq!(&*weights.view().read().unwrap(), [1.0, expected, 3.0]);
         }
     }
 }

@@ -14,7 +14,7 @@ mod squares;
 
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, LogProb, MatRef, MatmulPrecision, Panels};
+use fulmar_compute::{Compute, Floats, LogProb, MatRef, MatmulPrecision, Panels, View, ViewMut, dispatch};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::batch::{check_len, finite};
@@ -161,13 +161,14 @@ pub fn logits_loss<R>(
 ) -> Result<R> {
     check_temperature(temperature)?;
     vocabulary_of(logits, ids)?;
-    divide(logits, temperature, compute);
-    let found = compute.log_prob_rows(logits, ids);
+    divide(&mut *logits, temperature, compute);
+    let found = compute.log_prob_rows(&*logits, ids);
+    compute.check()?;
     check_found(&found, 0)?;
     let (log_prob, entropy, output) = loss(&TokenLogProbs::of(&found))?;
     let gradients = TokenGradients { log_prob: &log_prob, entropy: entropy.as_deref() };
     gradients.check(ids.len(), temperature)?;
-    compute.log_prob_backward_rows(logits, ids, &found, gradients.log_prob, gradients.entropy);
+    compute.log_prob_backward_rows(&mut *logits, ids, &found, gradients.log_prob, gradients.entropy);
     divide(logits, temperature, compute);
     compute.check()?;
     Ok(output)
@@ -221,11 +222,11 @@ pub struct HeadGradients {
 #[derive(Debug)]
 pub struct HeadGradientsMut<'a> {
     /// `[N, width]`, overwritten.
-    pub hidden: &'a mut [f32],
+    pub hidden: ViewMut<'a, f32>,
     /// `[V, width]`, added to; `None` if the weights are frozen.
-    pub weight: Option<&'a mut [f32]>,
+    pub weight: Option<ViewMut<'a, f32>>,
     /// `[V]`, added to.
-    pub bias: Option<&'a mut [f32]>,
+    pub bias: Option<ViewMut<'a, f32>>,
 }
 
 impl LinearHead<'_> {
@@ -237,7 +238,7 @@ impl LinearHead<'_> {
         self.check_rows(hidden, ids)?;
         let mut found = Vec::with_capacity(ids.len());
         self.walk(hidden, LOGITS_CHUNK, |rows, logits| {
-            found.extend(self.compute.log_prob_rows(logits, &ids[rows.clone()]));
+            found.extend(self.compute.log_prob_rows(&*logits, &ids[rows.clone()]));
             check_found(&found[rows.start..], rows.start)
         })?;
         Ok(TokenLogProbs::of(&found))
@@ -264,13 +265,13 @@ impl LinearHead<'_> {
             bias: self.bias.map(|bias| vec![0.0; bias.len()]),
         };
         let into = HeadGradientsMut {
-            hidden: &mut d.hidden,
-            weight: Some(&mut d.weight),
-            bias: d.bias.as_deref_mut(),
+            hidden: (&mut d.hidden).into(),
+            weight: Some((&mut d.weight).into()),
+            bias: d.bias.as_mut().map(ViewMut::from),
         };
         self.walk_back(hidden, LOGITS_CHUNK, into, |rows, logits| {
             let ids = &ids[rows.clone()];
-            let found = self.compute.log_prob_rows(logits, ids);
+            let found = self.compute.log_prob_rows(&*logits, ids);
             check_found(&found, rows.start)?;
             let of_rows = gradients.rows(rows);
             self.compute.log_prob_backward_rows(logits, ids, &found, of_rows.log_prob, of_rows.entropy);
@@ -311,18 +312,27 @@ impl LinearHead<'_> {
         &self,
         hidden: &[f32],
         floats_max: usize,
+        visit: impl FnMut(Range<usize>, &mut [f32]) -> Result<()>,
+    ) -> Result<()> {
+        dispatch!(self.compute, cpu => self.walk_on_cpu(hidden, floats_max, visit))
+    }
+
+    fn walk_on_cpu(
+        &self,
+        hidden: &[f32],
+        floats_max: usize,
         mut visit: impl FnMut(Range<usize>, &mut [f32]) -> Result<()>,
     ) -> Result<()> {
-        let vocab = self.check(hidden)?;
+        let vocab = self.check(hidden.len())?;
         let (chunk, num_rows) = ((floats_max / vocab).max(1), hidden.len() / self.width);
         let mut logits = vec![0.0; chunk.min(num_rows) * vocab];
         for (start, hidden) in (0..).step_by(chunk).zip(hidden.chunks(chunk * self.width)) {
             let rows = hidden.len() / self.width;
             let logits = &mut logits[..rows * vocab];
-            self.logits(hidden, logits)?;
+            self.logits(hidden, &mut *logits)?;
             visit(start..start + rows, logits)?;
         }
-        self.compute.check()
+        Ok(())
     }
 
     /// Writes the logits `[N, V]` of `hidden` `[N, width]`.
@@ -340,16 +350,21 @@ impl LinearHead<'_> {
     /// assert_eq!(logits, [1.0, 2.0, 10.0, 20.0]);
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
-    pub fn logits(&self, hidden: &[f32], logits: &mut [f32]) -> Result<()> {
-        let (vocab, rows) = (self.check(hidden)?, hidden.len() / self.width);
+    pub fn logits<'v>(
+        &self,
+        hidden: impl Into<View<'v, f32>>,
+        logits: impl Into<ViewMut<'v, f32>>,
+    ) -> Result<()> {
+        let (hidden, mut logits) = (hidden.into(), logits.into());
+        let (vocab, rows) = (self.check(hidden.len())?, hidden.len() / self.width);
         check_len("logits", logits.len(), "rows times V", rows * vocab)?;
         let unpacked = self.weight(vocab).transposed();
-        let weight = self.panels.map_or(unpacked, Panels::transposed);
-        self.compute.matmul(logits, MatRef::new(hidden, rows, self.width), weight, false);
+        let weight = self.panels.map_or(unpacked, MatRef::of_panels);
+        self.compute.matmul(&mut logits, MatRef::new(hidden, rows, self.width), weight, false);
         if let Some(bias) = self.bias {
-            self.compute.add_bias(logits, &bias.to_f32());
+            self.compute.add_bias(&mut logits, &bias.to_f32());
         }
-        divide(logits, self.temperature, self.compute);
+        divide(&mut logits, self.temperature, self.compute);
         Ok(())
     }
 
@@ -367,14 +382,14 @@ impl LinearHead<'_> {
         mut turn: impl FnMut(Range<usize>, &mut [f32]) -> Result<()>,
     ) -> Result<()> {
         let width = self.width;
-        self.check_gradients(hidden, &into)?;
+        self.check_gradients(hidden.len(), &into)?;
         self.walk(hidden, floats_max, |rows, logits| {
             turn(rows.clone(), logits)?;
             let place = rows.start * width..rows.end * width;
             let of_rows = HeadGradientsMut {
-                hidden: &mut into.hidden[place.clone()],
-                weight: into.weight.as_deref_mut(),
-                bias: into.bias.as_deref_mut(),
+                hidden: into.hidden.reborrow().slice(place.clone()),
+                weight: into.weight.as_mut().map(ViewMut::reborrow),
+                bias: into.bias.as_mut().map(ViewMut::reborrow),
             };
             self.logits_backward(&hidden[place], logits, of_rows)
         })
@@ -386,23 +401,24 @@ impl LinearHead<'_> {
     /// # Errors
     /// The errors of [`LinearHead::logits`]; `ShapeMismatch` for a part of `into` with another length than
     /// its input.
-    pub fn logits_backward(
+    pub fn logits_backward<'v>(
         &self,
-        hidden: &[f32],
-        d_logits: &mut [f32],
+        hidden: impl Into<View<'v, f32>>,
+        d_logits: impl Into<ViewMut<'v, f32>>,
         into: HeadGradientsMut<'_>,
     ) -> Result<()> {
-        let (vocab, rows) = (self.check_gradients(hidden, &into)?, hidden.len() / self.width);
+        let (hidden, mut d_logits) = (hidden.into(), d_logits.into());
+        let (vocab, rows) = (self.check_gradients(hidden.len(), &into)?, hidden.len() / self.width);
         check_len("d_logits", d_logits.len(), "rows times V", rows * vocab)?;
-        divide(d_logits, self.temperature, self.compute);
-        let d_rows = MatRef::new(d_logits, rows, vocab);
+        divide(&mut d_logits, self.temperature, self.compute);
+        let d_rows = MatRef::new(&d_logits, rows, vocab);
         self.compute.matmul(into.hidden, d_rows, self.weight(vocab), false);
         if let Some(d_weight) = into.weight {
             let hidden = MatRef::new(hidden, rows, self.width).in_precision(self.precision);
             self.compute.matmul(d_weight, d_rows.transposed(), hidden, true);
         }
         if let Some(d_bias) = into.bias {
-            self.compute.bias_backward(d_logits, d_bias);
+            self.compute.bias_backward(&d_logits, d_bias);
         }
         Ok(())
     }
@@ -412,24 +428,24 @@ impl LinearHead<'_> {
     }
 
     /// Checks the parts of the head and of the buffers of its gradients, and returns the size of the vocabulary.
-    fn check_gradients(&self, hidden: &[f32], into: &HeadGradientsMut<'_>) -> Result<usize> {
-        let vocab = self.check(hidden)?;
-        check_len("gradients of hidden", into.hidden.len(), "hidden", hidden.len())?;
-        let weight_len = into.weight.as_ref().map_or(self.weight.len(), |weight| weight.len());
+    fn check_gradients(&self, hidden_len: usize, into: &HeadGradientsMut<'_>) -> Result<usize> {
+        let vocab = self.check(hidden_len)?;
+        check_len("gradients of hidden", into.hidden.len(), "hidden", hidden_len)?;
+        let weight_len = into.weight.as_ref().map_or(self.weight.len(), ViewMut::len);
         check_len("gradients of weight", weight_len, "weight", self.weight.len())?;
-        check_len("gradients of bias", into.bias.as_ref().map_or(vocab, |bias| bias.len()), "V", vocab)?;
+        check_len("gradients of bias", into.bias.as_ref().map_or(vocab, ViewMut::len), "V", vocab)?;
         Ok(vocab)
     }
 
     /// Checks that there is one row of hidden states for each id, and that ids are in the vocabulary.
     fn check_rows(&self, hidden: &[f32], ids: &[u32]) -> Result<()> {
-        let vocab = self.check(hidden)?;
+        let vocab = self.check(hidden.len())?;
         check_len("hidden", hidden.len(), "ids times width", ids.len().saturating_mul(self.width))?;
         check_ids(ids, vocab)
     }
 
     /// Checks the parts of the head and returns the size of the vocabulary.
-    fn check(&self, hidden: &[f32]) -> Result<usize> {
+    fn check(&self, hidden_len: usize) -> Result<usize> {
         check_temperature(self.temperature)?;
         if self.width == 0 || self.weight.is_empty() {
             return Err(Error::new(
@@ -439,8 +455,8 @@ impl LinearHead<'_> {
         }
         let vocab = self.weight.len() / self.width;
         check_len("weight", self.weight.len(), "V times width", vocab * self.width)?;
-        let num_rows = hidden.len() / self.width;
-        check_len("hidden", hidden.len(), "a multiple of the width, the nearest", num_rows * self.width)?;
+        let num_rows = hidden_len / self.width;
+        check_len("hidden", hidden_len, "a multiple of the width, the nearest", num_rows * self.width)?;
         if let Some(bias) = self.bias {
             check_len("bias", bias.len(), "V", vocab)?;
         }
@@ -460,7 +476,7 @@ fn rows_of_chunk(vocab: usize) -> usize {
     (LOGITS_CHUNK / vocab).max(1)
 }
 
-fn divide(values: &mut [f32], temperature: f64, compute: Compute) {
+fn divide<'v>(values: impl Into<ViewMut<'v, f32>>, temperature: f64, compute: Compute) {
     if temperature != 1.0 {
         compute.scale(values, (1.0 / temperature) as f32);
     }

@@ -40,7 +40,7 @@ impl Tensor {
             return Ok(self.clone());
         }
         let compute = Compute::on(device)?;
-        with_element!(self.dtype, T => Self::held(compute.hold(self.to_vec::<T>()?)?, &self.shape))
+        with_element!(self.dtype, T => self.copied_on::<T>(compute))
     }
 }
 

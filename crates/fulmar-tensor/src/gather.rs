@@ -36,7 +36,7 @@ impl Tensor {
             let dense = self.dense()?;
             let elements = dense.as_slice::<T>()?;
             let mut values = self.compute().zeros::<T>(outer * indices.len() * inner)?;
-            let to = values.chunks_exact_mut((indices.len() * inner).max(1));
+            let to = values.cpu_mut().chunks_exact_mut((indices.len() * inner).max(1));
             for (from, to) in elements.chunks_exact((len * inner).max(1)).zip(to) {
                 self.compute().gather(from, inner, indices, to);
             }

@@ -1,5 +1,4 @@
-//! Storage of elements: one typed [`Memory`], which a device and the processor both access as a slice. So no
-//! `unsafe` is needed here, and nothing above this file depends on the device.
+//! Storage of elements: one typed [`Memory`] of a device.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,9 +32,9 @@ pub trait Stored: Sized {
     fn store(values: Memory<Self>) -> Storage;
 
     /// Returns the elements, or `None` if the storage holds another type.
-    fn elements(storage: &Storage) -> Option<&[Self]>;
+    fn memory(storage: &Storage) -> Option<&Memory<Self>>;
 
-    fn elements_mut(storage: &mut Storage) -> Option<&mut [Self]>;
+    fn memory_mut(storage: &mut Storage) -> Option<&mut Memory<Self>>;
 
     /// Returns the elements as their bytes in memory, which is little-endian.
     fn as_bytes(values: &[Self]) -> &[u8];
@@ -143,7 +142,7 @@ macro_rules! stored {
         impl Storage {
             fn size_bytes(&self) -> u64 {
                 match self {
-                    $(Self::$variant(values) => std::mem::size_of_val::<[$type]>(values) as u64,)*
+                    $(Self::$variant(values) => (values.len() * size_of::<$type>()) as u64,)*
                 }
             }
         }
@@ -155,11 +154,11 @@ macro_rules! stored {
                 storage
             }
 
-            fn elements(storage: &Storage) -> Option<&[Self]> {
+            fn memory(storage: &Storage) -> Option<&Memory<Self>> {
                 if let Storage::$variant(values) = storage { Some(values) } else { None }
             }
 
-            fn elements_mut(storage: &mut Storage) -> Option<&mut [Self]> {
+            fn memory_mut(storage: &mut Storage) -> Option<&mut Memory<Self>> {
                 if let Storage::$variant(values) = storage { Some(values) } else { None }
             }
 

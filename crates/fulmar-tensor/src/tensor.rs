@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use fulmar_compute::{Memory, dispatch};
+use fulmar_compute::{Compute, Memory, View, dispatch};
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 use half::{bf16, f16};
 
@@ -241,8 +241,8 @@ impl Tensor {
             *self = self.owned::<T>()?;
         }
         let (dtype, start, len) = (self.dtype, self.offset, self.num_elements());
-        match Arc::get_mut(&mut self.storage).and_then(T::elements_mut) {
-            Some(elements) => Ok(elements.get_mut(start..start + len).unwrap_or_default()),
+        match Arc::get_mut(&mut self.storage).and_then(T::memory_mut) {
+            Some(memory) => Ok(memory.cpu_mut().get_mut(start..start + len).unwrap_or_default()),
             None => Err(wrong_dtype(T::DTYPE.name(), dtype)),
         }
     }
@@ -310,8 +310,12 @@ impl Tensor {
     /// Returns a dense copy with its own storage.
     #[must_use]
     pub fn copied(&self) -> Self {
-        let copy = || with_element!(self.dtype, T => T::store(self.cloned::<T>().into()));
-        dispatch!(self.compute(), cpu => Self::over(copy(), self.dtype, &self.shape))
+        // Nothing writes to a tensor of a GPU, so its storage can be shared.
+        if self.compute() != Compute::Cpu {
+            return self.clone();
+        }
+        let storage = with_element!(self.dtype, T => T::store(self.cloned::<T>().into()));
+        Self::over(storage, self.dtype, &self.shape)
     }
 
     /// Returns [`Tensor::contiguous`], or `OutOfMemory` if there is no memory.
@@ -322,6 +326,15 @@ impl Tensor {
         with_element!(self.dtype, T => self.owned::<T>())
     }
 
+    /// Returns a dense copy on the device of `compute`.
+    pub(crate) fn copied_on<T: Element>(&self, compute: Compute) -> Result<Self> {
+        let memory = T::memory(&self.storage).ok_or_else(|| wrong_dtype(T::DTYPE.name(), self.dtype))?;
+        let elements = self.compute().read(memory)?;
+        let mut values = reserved(self.num_elements())?;
+        self.runs().for_each(|run| values.extend_from_slice(&elements[run]));
+        Self::held(compute.hold(values)?, &self.shape)
+    }
+
     /// Returns a dense copy as `T`.
     fn owned<T: Element>(&self) -> Result<Self> {
         dispatch!(self.compute(), cpu => Self::from_vec(&self.shape, self.to_vec::<T>()?))
@@ -329,7 +342,17 @@ impl Tensor {
 
     /// Returns the whole storage as `T`.
     pub(crate) fn elements<T: Element>(&self) -> Result<&[T]> {
-        T::elements(&self.storage).ok_or_else(|| wrong_dtype(T::DTYPE.name(), self.dtype))
+        match T::memory(&self.storage).map(Memory::view) {
+            Some(View::Cpu(elements)) => Ok(elements),
+            Some(View::Cuda(_)) => {
+                let detail = format!(
+                    "a tensor must be on the CPU to read its elements: got one on {}, .to('cpu') copies it",
+                    self.device()
+                );
+                Err(Error::new(ErrorKind::Incompatible, detail))
+            }
+            None => Err(wrong_dtype(T::DTYPE.name(), self.dtype)),
+        }
     }
 }
 

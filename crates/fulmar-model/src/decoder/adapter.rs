@@ -1,6 +1,6 @@
 //! LoRA adapters and scalar heads of a decoder.
 
-use fulmar_compute::Floats;
+use fulmar_compute::{Compute, Floats, dispatch};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use super::Decoder;
@@ -105,7 +105,7 @@ impl Decoder {
         })?
         .with_dtype(self.dtype())?;
         decoder.multiply_in(self.matmul_precision);
-        decoder.move_to(self.device())?;
+        decoder.move_onto(self.compute)?;
         decoder.extra_files = self.extra_files.clone();
         Ok(decoder)
     }
@@ -115,6 +115,7 @@ impl Decoder {
             let detail = "a decoder must have at most one adapter: it already has one";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
+        adapter_is_on(self.compute)?;
         let mut lora = make(&self.layout, self.weights.view())?;
         lora.copy_to(self.compute)?;
         self.lora = Some(lora);
@@ -122,6 +123,11 @@ impl Decoder {
         self.forget_training();
         Ok(())
     }
+}
+
+/// Refuses an adapter on a GPU.
+pub(super) fn adapter_is_on(compute: Compute) -> Result<()> {
+    dispatch!(compute, cpu => Ok(()))
 }
 
 fn no_adapter() -> Error {

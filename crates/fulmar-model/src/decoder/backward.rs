@@ -1,7 +1,7 @@
 //! The backward pass.
 
-use fulmar_compute::AttentionSaved;
 use fulmar_compute::cpu::together;
+use fulmar_compute::{AttentionSaved, dispatch};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use super::{Activations, Decoder, no_scalar_head};
@@ -64,14 +64,21 @@ impl Decoder {
         &mut self,
         head: impl FnOnce(&Self, &mut Activations, &mut Gradients<'_>) -> Result<()> + Send,
     ) -> Result<()> {
+        dispatch!(self.compute, cpu => self.adding_gradients_on_cpu(head))
+    }
+
+    fn adding_gradients_on_cpu(
+        &mut self,
+        head: impl FnOnce(&Self, &mut Activations, &mut Gradients<'_>) -> Result<()> + Send,
+    ) -> Result<()> {
         if self.gradients.is_empty() {
             self.gradients = self.compute.zeros(self.num_trainable())?;
         }
         let mut activations = std::mem::take(&mut self.activations);
         let mut gradients = std::mem::take(&mut self.gradients);
         let mut sink = match self.lora {
-            None => Gradients::Weights(&mut gradients),
-            Some(_) => Gradients::Adapter(&mut gradients),
+            None => Gradients::Weights(gradients.view_mut()),
+            Some(_) => Gradients::Adapter(gradients.view_mut()),
         };
         let went = together(|| {
             head(self, &mut activations, &mut sink)?;
@@ -116,15 +123,16 @@ impl Decoder {
                 }
             };
             layer.finish_backward(activations, workspace, gradients, d_x, scratch);
-            let LayerActivations { q, k: keys, v: values, attention: out, log_sum, .. } = &*activations;
-            let saved = AttentionSaved { q, keys, values, out, log_sum };
+            let LayerActivations { q, k, v, attention, log_sum, .. } = &*activations;
+            let (q, keys, values) = (q.view(), k.view(), v.view());
+            let saved = AttentionSaved { q, keys, values, out: attention.view(), log_sum: log_sum.view() };
             let Scratch { wide: d_out, d_q, d_k, d_v, .. } = scratch;
             self.compute.attention_backward(
                 self.config.attention(),
                 saved,
                 &packed.spans,
                 &packed.blocks,
-                d_out,
+                &*d_out,
                 d_q,
                 d_k,
                 d_v,
@@ -133,7 +141,7 @@ impl Decoder {
             layer.project_heads_backward(activations, workspace, gradients, d_x, scratch, rope);
         }
         if let Some(d_embed) = gradients.of(&self.layout.embed) {
-            self.compute.embed_backward(d_x, self.config.hidden_size, &packed.ids, d_embed);
+            self.compute.embed_backward(&*d_x, self.config.hidden_size, &packed.ids, d_embed);
         }
         Ok(())
     }

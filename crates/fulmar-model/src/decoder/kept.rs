@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulmar_compute::cpu::for_each_part;
-use fulmar_compute::{Compute, Memory};
+use fulmar_compute::{Compute, Memory, View};
 
 use super::{Activations, CheckpointPolicy, Decoder};
 use crate::config::DecoderConfig;
@@ -95,12 +95,12 @@ impl Kept {
     ) {
         let rows = self.row_of.len();
         for (from, to) in activations.buffers().into_iter().zip(self.layers[layer].buffers_mut()) {
-            write(compute, (from, num_rows), (to, rows), pairs);
+            write(compute, (from.view(), num_rows), (to, rows), pairs);
         }
     }
 
     /// Copies rows of the residual stream after the last layer.
-    pub(crate) fn write_x(&mut self, compute: Compute, x: (&[f32], usize), pairs: &[(usize, u32)]) {
+    pub(crate) fn write_x(&mut self, compute: Compute, x: (View<'_, f32>, usize), pairs: &[(usize, u32)]) {
         write(compute, x, (&mut self.x, self.row_of.len()), pairs);
     }
 
@@ -127,7 +127,7 @@ impl Kept {
 /// Copies rows of a buffer of `num_rows`; `to` grows to `rows`.
 fn write(
     compute: Compute,
-    (from, num_rows): (&[f32], usize),
+    (from, num_rows): (View<'_, f32>, usize),
     (to, rows): (&mut Memory<f32>, usize),
     pairs: &[(usize, u32)],
 ) {
@@ -136,7 +136,8 @@ fn write(
         compute.resize(to, rows * width);
     }
     for &(row, kept) in pairs {
-        to[kept as usize * width..][..width].copy_from_slice(&from[row * width..][..width]);
+        let to = to.view_mut().slice(kept as usize * width..(kept as usize + 1) * width);
+        compute.copy(from.slice(row * width..(row + 1) * width), to);
     }
 }
 
@@ -181,16 +182,16 @@ impl Decoder {
             let mut parts: Vec<_> = kept.layers.iter().zip(layers).collect();
             for_each_part(&mut parts, |(from, to)| {
                 for (from, to) in from.buffers().into_iter().zip(to.buffers_mut()) {
-                    self.read(from, kept.row_of.len(), rows, to);
+                    self.read(from.view(), kept.row_of.len(), rows, to);
                 }
             });
-            self.read(&kept.x, kept.row_of.len(), rows, x);
+            self.read(kept.x.view(), kept.row_of.len(), rows, x);
         }
         *self.kept.lock() = kept;
         rows.is_some()
     }
 
-    fn read(&self, from: &[f32], num_kept: usize, rows: &[usize], to: &mut Memory<f32>) {
+    fn read(&self, from: View<'_, f32>, num_kept: usize, rows: &[usize], to: &mut Memory<f32>) {
         let width = from.len() / num_kept;
         self.compute.resize(to, rows.len() * width);
         self.compute.gather(from, width, rows, to);

@@ -1,6 +1,6 @@
 //! A decoder whose weights are packed for passes over few rows.
 
-use fulmar_compute::MatRef;
+use fulmar_compute::{MatRef, dispatch};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use super::Decoder;
@@ -25,6 +25,10 @@ impl Decoder {
     /// # Errors
     /// `OutOfMemory` if there is no memory for an adapter merged into the weights, or for weights of 8 bits.
     pub(crate) fn packed(&self, weights: EngineWeights) -> Result<PackedDecoder<'_>> {
+        dispatch!(self.compute, cpu => self.packed_on_cpu(weights))
+    }
+
+    fn packed_on_cpu(&self, weights: EngineWeights) -> Result<PackedDecoder<'_>> {
         let lora = self.merged_lora()?;
         if weights == EngineWeights::Q8 {
             let panels = self.quantized.packed_by(|packed| self.quantize(lora, packed))?;
@@ -37,7 +41,8 @@ impl Decoder {
 
     /// Rounds the weights of all products, merged with the adapter, to 8 bits.
     fn quantize(&self, lora: Option<MergedLora<'_>>, packed: &mut PanelsByStart) -> Result<()> {
-        let mut quantize = |start, weight: MatRef<'_>| packed.entry(start).or_default().quantize(weight);
+        let mut quantize =
+            |start, weight: MatRef<'_>| packed.entry(start).or_default().quantize(weight.cpu());
         for index in 0..self.layout.layers.len() {
             let layer = self.layer(index, lora);
             for linear in layer.ranges.linears() {

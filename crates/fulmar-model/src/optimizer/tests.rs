@@ -50,7 +50,8 @@ fn every_row_of_pytorchs_optimizers_is_stepped_alike() {
         let name = row["optimizer"].as_str().unwrap();
         let options = OptimizerOptions::from_json(name, &row["options"].to_string()).unwrap();
         let learning_rate = options.learning_rate();
-        let mut optimizer = Optimizer::over(&parameters, Floats::F32(&[]), options, Compute::Cpu).unwrap();
+        let mut optimizer =
+            Optimizer::over(&parameters, Floats::from(&[][..] as &[f32]), options, Compute::Cpu).unwrap();
         let mut weights = flat(&parameters, &row["first"]);
         let steps = row["gradients"].as_array().unwrap().iter().zip(row["weights"].as_array().unwrap());
         for (index, (gradients, expected)) in steps.enumerate() {
@@ -58,7 +59,7 @@ fn every_row_of_pytorchs_optimizers_is_stepped_alike() {
             let norm = Compute::Cpu.sum_of_squares(&gradients).sqrt();
             let scale = (row["maxNorm"].as_f64().unwrap() / (norm + 1e-6)).min(1.0);
             assert!(scale < 1.0, "or nothing is clipped");
-            optimizer.update(&mut weights, &gradients, learning_rate, scale);
+            optimizer.update((&mut weights).into(), (&gradients).into(), learning_rate, scale);
             let expected = flat(&parameters, expected);
             for parameter in &parameters {
                 let most = tolerance(&row, parameter) * (index + 1) as f32;
@@ -83,7 +84,9 @@ fn an_optimizer_keeps_no_more_than_its_rule_needs() {
         serde_json::json!({"embed_tokens.weight": [5, 2], "up_proj.weight": [3, 2], "norm.weight": [2]});
     let parameters = layout(shapes.as_object().unwrap());
     let floats = |options: OptimizerOptions| {
-        Optimizer::over(&parameters, Floats::F32(&[]), options, Compute::Cpu).unwrap().num_floats()
+        Optimizer::over(&parameters, Floats::from(&[][..] as &[f32]), options, Compute::Cpu)
+            .unwrap()
+            .num_floats()
     };
     assert_eq!(floats(AdamWOptions::default().into()), 2 * 18);
     assert_eq!(floats(SgdOptions::default().into()), 0);
@@ -97,7 +100,8 @@ fn parameters_that_are_stepped_alike_are_one_group() {
         serde_json::json!({"a.weight": [2, 2], "b.weight": [2, 2], "norm.weight": [2], "c.weight": [2, 2]});
     let parameters = layout(shapes.as_object().unwrap());
     let groups = |options: OptimizerOptions| {
-        let optimizer = Optimizer::over(&parameters, Floats::F32(&[]), options, Compute::Cpu).unwrap();
+        let optimizer =
+            Optimizer::over(&parameters, Floats::from(&[][..] as &[f32]), options, Compute::Cpu).unwrap();
         optimizer.groups.into_iter().map(|group| (group.weights, group.decays)).collect::<Vec<_>>()
     };
     assert_eq!(groups(AdamWOptions::default().into()), [(0..8, true), (8..10, false), (10..14, true)]);

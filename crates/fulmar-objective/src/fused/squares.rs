@@ -67,9 +67,9 @@ impl LinearHead<'_> {
         self.check_rows(hidden, ids)?;
         let (mut found, mut squares) = (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len()));
         self.walk(hidden, LOGITS_CHUNK, |rows, logits| {
-            found.extend(self.compute.log_prob_rows(logits, &ids[rows.clone()]));
+            found.extend(self.compute.log_prob_rows(&*logits, &ids[rows.clone()]));
             check_found(&found[rows.start..], rows.start)?;
-            squares.extend(self.compute.log_sum_sq_prob_rows(logits, logits.len() / rows.len()));
+            squares.extend(self.compute.log_sum_sq_prob_rows(&*logits, logits.len() / rows.len()));
             Ok(())
         })?;
         Ok((TokenLogProbs::of(&found), squares))
