@@ -1,7 +1,7 @@
 /** The folder of converted rows of one data set: made once, whole or not at all. */
 
 import { mkdir, rename, rm, stat, writeFile } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { aborted } from '../async/index.js'
 import { describeValue, FulmarError, messageOf, readRegular } from '../core/index.js'
 import { withFileLock } from '../fetch/file-lock.js'
@@ -82,19 +82,23 @@ export function converter<Name extends Converter>(name: Name): NonNullable<(type
   throw new FulmarError('UNAVAILABLE', 'the backend must be native to open data sets: got WebAssembly')
 }
 
-/** Converts to a folder of another name, which gets its own once it is whole. */
+/**
+ * Converts in a folder of another name, and moves the rows out of it once they are whole. Files that a conversion has beside them are in that
+ * folder too, so that none is left by a process that dies.
+ */
 async function convertBeside(source: DatasetSource, signal: AbortSignal | undefined): Promise<void> {
   const { dataPath, conversion } = source
   const staged = `${dataPath}.incomplete`
+  const rows = join(staged, 'rows')
   await rm(staged, { recursive: true, force: true })
-  await mkdir(dirname(staged), { recursive: true })
+  await mkdir(staged, { recursive: true })
   try {
-    await source.convert(staged)
+    await source.convert(rows)
     if (Object.keys(conversion).length > 0)
-      await writeFile(join(staged, CONVERSION), JSON.stringify(conversion))
+      await writeFile(join(rows, CONVERSION), JSON.stringify(conversion))
     if (signal?.aborted) throw aborted(signal)
     await moveAside(dataPath)
-    await rename(staged, dataPath)
+    await rename(rows, dataPath)
   } finally {
     for (const path of [staged, asideOf(dataPath)]) await rm(path, { recursive: true, force: true })
   }

@@ -32,9 +32,19 @@ describe('ensureFolder', () => {
     const { source, dataPath, converted } = await toy()
     await ensureFolder(source, options)
     await ensureFolder(source, { ...options, download: false })
-    expect(converted).toEqual([`${dataPath}.incomplete`])
+    expect(converted).toEqual([join(`${dataPath}.incomplete`, 'rows')])
     expect(await names(dataPath)).toEqual(['rows-v0'])
     expect((await readdir(dataPath)).sort()).toEqual(['conversion.json', 'meta.json'])
+  })
+
+  it('keeps what a conversion leaves beside its folder out of that of the data set', async () => {
+    const { source, dataPath } = await toy()
+    const withFiles = async (folder: string) => {
+      await source.convert(folder)
+      await writeFile(join(folder, '..', '.rows-v0.incomplete.1-0.tmp'), '')
+    }
+    await ensureFolder({ ...source, convert: withFiles }, options)
+    expect(await names(dataPath)).toEqual(['rows-v0'])
   })
 
   it('converts once for all that ask at once', async () => {

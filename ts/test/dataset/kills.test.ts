@@ -5,79 +5,56 @@
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { existsSync, readdirSync, statSync } from 'node:fs'
-import { readFile, rm, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { readFile, rm } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { gzipSync } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
 import { Rng } from '../../src/core/index.js'
-import { readD4RL, readMinari, writeMinari } from '../../src/dataset/index.js'
-import { openRows } from '../../src/dataset/local-datasets.js'
-import { writeHdf5 } from '../../src/ted/index.js'
-import { loadMemmap, Tensor, TensorDict } from '../../src/tensor/index.js'
+import { loadMemmap, Tensor } from '../../src/tensor/index.js'
 import { sha256, startHub } from '../fetch/fake-hub.js'
 import { sendSlowly } from '../fetch/slow-send.js'
 import { temporaryFolder } from '../telemetry/folder.js'
 import { d4rlOptions, isNative } from './golden-rows.js'
+import { LARGE_DATASETS, MINARI_ID, writtenMinari } from './large-datasets.js'
 
-const NUM_KILLS = Number(process.env.FULMAR_KILLS ?? 6)
+const NUM_KILLS = Number(process.env.FULMAR_KILLS ?? 3)
 const LIMIT_MS = 60_000 + 30_000 * NUM_KILLS
 const PROGRAM = fileURLToPath(new URL('./preprocess-process.mjs', import.meta.url))
 const DATASET_PROGRAM = fileURLToPath(new URL('./dataset-process.mjs', import.meta.url))
 const CLI = fileURLToPath(new URL('../../../dist/cli/main.js', import.meta.url))
-const ID = 'toy/steps-v0'
-
-/** Steps of episodes of 100, with `width` numbers an observation. */
-function stepsOf(numSteps: number, width: number): TensorDict {
-  const values = (later: number) =>
-    Float32Array.from(
-      { length: numSteps * width },
-      (_, at) => Math.floor(at / width) + later + (at % width) / 64,
-    )
-  const shape = [numSteps, width]
-  const done = Uint8Array.from({ length: numSteps }, (_, step) => Number(step % 100 === 99))
-  const next = {
-    observation: Tensor.from(values(1), { shape }),
-    reward: Tensor.from(new Float32Array(numSteps), { shape: [numSteps, 1] }),
-    done: Tensor.from(done, { shape: [numSteps, 1] }),
-  }
-  return TensorDict.from(
-    {
-      observation: Tensor.from(values(0), { shape }),
-      action: Tensor.from(new Float32Array(numSteps)),
-      next: TensorDict.from(next, { batchSize: [numSteps] }),
-    },
-    { batchSize: [numSteps] },
-  )
-}
-
-/** A data set in a folder of Minari. */
-async function written(numSteps: number, width: number) {
-  const minariRoot = await temporaryFolder()
-  const folder = join(await writeMinari(stepsOf(numSteps, width), ID, { minariRoot }), 'data')
-  const bytes = new Uint8Array(await readFile(join(folder, 'main_data.hdf5')))
-  const metadata = await readFile(join(folder, 'metadata.json'), 'utf8')
-  return { minariRoot, bytes, metadata, rows: readMinari(bytes, metadata).steps }
-}
 
 const run = (...args: string[]) => promisify(execFile)(process.execPath, args)
 
 const ended = (child: ChildProcess) => new Promise<void>((resolve) => child.once('exit', () => resolve()))
 
-/** Runs a program until a folder that it makes has `stop` bytes, and kills it there. True if it was killed before its end. */
-async function killedAt(args: readonly string[], folder: string, stop: number): Promise<boolean> {
+/** The part of its work in which a process was killed: until its conversion has a folder, during it, or once the folder has its name. */
+type Moment = 'before' | 'during' | 'after'
+
+/**
+ * Runs a program that makes `folder`, and kills it once `isDue`, by the bytes of the unfinished folder and the milliseconds since the start;
+ * there are no bytes until this process has made the folder. Returns the moment, or nothing if the program was faster.
+ */
+async function killedAt(
+  args: readonly string[],
+  folder: string,
+  isDue: (numBytes: number | undefined, ms: number) => boolean,
+): Promise<Moment | undefined> {
+  const staged = `${folder}.incomplete`
   // The folder of an earlier process is not this one's.
-  const left = identityOf(folder)
+  const left = identityOf(staged)
+  const isMade = () => ![undefined, left].includes(identityOf(staged))
+  const startMs = performance.now()
   const child = spawn(process.execPath, args, { stdio: 'ignore' })
   const end = ended(child)
   while (child.exitCode === null && child.signalCode === null) {
-    const made = identityOf(folder)
-    if (made !== undefined && made !== left && sizeOf(folder) >= stop) child.kill('SIGKILL')
+    if (isDue(isMade() ? sizeOf(staged) : undefined, performance.now() - startMs)) child.kill('SIGKILL')
     await new Promise((resolve) => setImmediate(resolve))
   }
   await end
-  return child.signalCode === 'SIGKILL'
+  if (child.signalCode !== 'SIGKILL') return undefined
+  if (existsSync(folder)) return 'after'
+  return isMade() ? 'during' : 'before'
 }
 
 /** A text that no folder of the same path has had; none if it is not there. */
@@ -97,130 +74,88 @@ function sizeOf(folder: string): number {
   }
 }
 
-/** The state that a folder must have. */
-interface Whole {
-  readonly want: TensorDict
-  readonly reset: () => Promise<unknown>
-  /** Reads the folder. */
-  readonly read?: () => Promise<TensorDict>
+/** The SHA-256 of the bytes and the names of all files of a folder. */
+async function hashOf(folder: string): Promise<string> {
+  const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }).sort()
+  const files = names.filter((name) => statSync(join(folder, name)).isFile())
+  const hashes = files.map(async (name) => `${name} ${sha256(await readFile(join(folder, name)))}`)
+  return sha256(Buffer.from((await Promise.all(hashes)).join('\n')))
 }
 
 /** Starts of a program for each kill: on a busy machine it may end before it is seen to have the size. */
 const STARTS_MAX = 5
 
+/** One start of so many is never killed. */
+const WHOLE_EVERY = 8
+
 /**
- * Kills a program that makes `folder` at random sizes of it, until it was killed often enough. What has its name must be whole, and the next
- * start must make it so. `reset` is called after a run that was faster than its kill.
+ * Kills a program that makes `folder` until it was killed often enough: two of three times at a random size of the unfinished folder, else at a
+ * random time. What has its name must be whole, and the next start must make it so. `reset` removes it, and whatever it was made of.
  */
 async function expectWholeAfterKills(
-  args: readonly string[],
-  folder: string,
-  { want, reset, read = async () => loadMemmap(folder) }: Whole,
+  { name, args, folder }: { name: string; args: readonly string[]; folder: string },
+  reset: () => Promise<unknown>,
 ): Promise<void> {
   using rng = Rng.fromSeed(7)
+  const startMs = performance.now()
   await run(...args)
-  expect((await read()).equals(want)).toBe(true)
-  const numBytes = sizeOf(folder)
+  const wholeMs = performance.now() - startMs
+  const [numBytes, hash] = [sizeOf(folder), await hashOf(folder)]
   await reset()
-  let numKilled = 0
-  for (let start = 0; start < STARTS_MAX * NUM_KILLS && numKilled < NUM_KILLS; start += 1) {
-    numKilled += Number(await killedAt(args, `${folder}.incomplete`, rng.below(numBytes)))
+  const kills = { before: 0, during: 0, after: 0 }
+  const numKills = () => kills.before + kills.during + kills.after
+  let numWhole = 0
+  for (let start = 0; start < STARTS_MAX * NUM_KILLS && numKills() < NUM_KILLS; start += 1) {
+    const [stop, stopMs] = [rng.below(numBytes), rng.below(Math.ceil(wholeMs))]
+    const isDue = (size: number | undefined, ms: number) =>
+      start % 3 === 2 ? ms >= stopMs : size !== undefined && size >= stop
+    const moment = await killedAt(args, folder, start % WHOLE_EVERY === WHOLE_EVERY - 1 ? () => false : isDue)
+    if (moment !== undefined) kills[moment] += 1
+    expect(existsSync(folder)).toBe(moment !== 'before' && moment !== 'during')
     if (!existsSync(folder)) continue
-    expect((await read()).equals(want)).toBe(true)
+    numWhole += 1
+    expect(await hashOf(folder)).toBe(hash)
     await reset()
   }
-  expect(numKilled).toBeGreaterThan(0)
   await run(...args)
-  expect((await read()).equals(want)).toBe(true)
-  expect(readdirSync(join(folder, '..')).filter((name) => name.includes('.') && name !== '.raw')).toEqual([])
-}
-
-/** The bytes of a file of D4RL. */
-async function writtenColumns(numSteps: number): Promise<Uint8Array> {
-  const column = (width: number) =>
-    Tensor.from(
-      Float32Array.from({ length: numSteps * width }, (_, at) => at % 1009),
-      { shape: [numSteps, width] },
-    )
-  const flat = Tensor.from(new Float32Array(numSteps))
-  const columns = { observations: column(64), actions: column(3), rewards: flat, terminals: flat }
-  return Uint8Array.from(writeHdf5(TensorDict.from(columns)))
-}
-
-/** Files of a split of Atari DQN replay, with `numSteps` frames. */
-async function writtenAtari(numSteps: number) {
-  const logs = await temporaryFolder()
-  const write = async (name: string, kind: string, shape: string, elements: Uint8Array) => {
-    const header = `{'descr': '${kind}', 'fortran_order': False, 'shape': ${shape}, }\n`
-    const start = Uint8Array.of(0x93, 78, 85, 77, 80, 89, 1, 0, header.length, 0)
-    const array = Buffer.concat([start, Buffer.from(header), elements])
-    await writeFile(join(logs, `${name}_ckpt.0.gz`), gzipSync(array, { level: 1 }))
-  }
-  const bytes = (at: number) => (at * 2654435761) >>> 24
-  const frames = Uint8Array.from({ length: 84 * 84 * numSteps }, (_, at) => bytes(at))
-  await write('$store$_observation', '|u1', `(${numSteps}, 84, 84)`, frames)
-  await write('$store$_action', '<i4', `(${numSteps},)`, new Uint8Array(4 * numSteps))
-  await write('$store$_reward', '<f4', `(${numSteps},)`, new Uint8Array(4 * numSteps))
-  await write('$store$_terminal', '|u1', `(${numSteps},)`, new Uint8Array(numSteps))
-  await write('add_count', '<i8', '()', new Uint8Array(8))
-  await write('invalid_range', '<i8', '(1,)', new Uint8Array(8))
-  return logs
+  expect(await hashOf(folder)).toBe(hash)
+  const shown = `${kills.before} before, ${kills.during} during and ${kills.after} after it has its folder`
+  process.stdout.write(`\nkills of ${name}: ${shown}; whole ${numWhole + 1} times\n`)
+  expect(numKills()).toBe(NUM_KILLS)
+  expect(kills.during).toBeGreaterThan(0)
+  const others = readdirSync(dirname(folder)).filter((entry) => entry.includes('.'))
+  expect(others.filter((entry) => !['.raw', '.cache'].includes(entry))).toEqual([])
 }
 
 // The processes run what `dist/` holds, which finds the addon.
 describe.skipIf(!isNative)('a process that is killed', () => {
-  it('leaves a conversion whole or not there', { timeout: LIMIT_MS }, async () => {
-    const { minariRoot, rows } = await written(20_000, 32)
-    const root = await temporaryFolder()
-    const folder = join(root, ID)
-    const reset = () => rm(folder, { recursive: true })
-    await expectWholeAfterKills([PROGRAM, ID, minariRoot, root], folder, { want: rows, reset })
-  })
-
-  it('leaves a conversion of Atari DQN replay whole or not there', { timeout: LIMIT_MS }, async () => {
-    const [logs, root] = [await writtenAtari(2000), await temporaryFolder()]
-    const folder = join(root, 'Pong', '1')
-    const reset = () => rm(folder, { recursive: true })
-    const args = [DATASET_PROGRAM, 'atari:Pong/1', JSON.stringify({ root, folder: logs })]
-    await run(...args)
-    const { rows: want } = await openRows(folder)
-    const whole = await readFile(join(folder, '0', 'data', 'observation.memmap'))
-    await reset()
-    const read = async () => {
-      expect((await readFile(join(folder, '0', 'data', 'observation.memmap'))).equals(whole)).toBe(true)
-      return (await openRows(folder)).rows
-    }
-    await expectWholeAfterKills(args, folder, { want, reset, read })
-  })
-
-  it('leaves a conversion of D4RL whole or not there', { timeout: LIMIT_MS }, async () => {
-    const source = await writtenColumns(40_000)
-    const { asked, options } = await d4rlOptions({ 'hopper_medium-v2.hdf5': source })
-    const folder = join(options.root, 'hopper-medium-v2')
-    const reset = () => rm(folder, { recursive: true })
-    const want = readD4RL(source).steps
-    await expectWholeAfterKills([DATASET_PROGRAM, 'd4rl:hopper-medium-v2', JSON.stringify(options)], folder, {
-      ...{ want, reset },
+  for (const [source, make] of Object.entries(LARGE_DATASETS))
+    it(`leaves a conversion of ${source} whole or not there`, { timeout: LIMIT_MS }, async () => {
+      const { name, options, folder } = await make()
+      const reset = async () => {
+        await rm(folder, { recursive: true })
+        await rm(join(options.root, '.cache'), { recursive: true, force: true })
+      }
+      const args = [DATASET_PROGRAM, name, JSON.stringify(options)]
+      await expectWholeAfterKills({ name, args, folder }, reset)
     })
-    expect(asked.length).toBeGreaterThan(0)
-  })
 
   it('leaves a mapping whole or not there', { timeout: LIMIT_MS }, async () => {
-    const { minariRoot, rows } = await written(20_000, 32)
+    const { minariRoot, rows } = await writtenMinari(20_000, 32)
     const [root, at] = [await temporaryFolder(), await temporaryFolder()]
-    const dest = join(at, 'mapped')
+    const folder = join(at, 'mapped')
+    const args = [PROGRAM, MINARI_ID, minariRoot, root, folder, '0', '5000']
+    // A folder that is there is not mapped over.
+    await expectWholeAfterKills({ name: 'a mapping', args, folder }, () => rm(folder, { recursive: true }))
     const observation = rows.tensor('observation')
     const obs2 = observation.toFloat32().map((value) => 2 * value)
     const want = rows.select(['action']).set('obs2', Tensor.from(obs2, { shape: observation.shape }))
-    const reset = () => rm(dest, { recursive: true })
-    const args = [PROGRAM, ID, minariRoot, root, dest, '0', '5000']
-    // A folder that is there is not mapped over.
-    await expectWholeAfterKills(args, dest, { want, reset })
+    expect(loadMemmap(folder).equals(want)).toBe(true)
   })
 
   it('goes on with a fetch from the hub, and fetches little twice', { timeout: LIMIT_MS }, async () => {
     using rng = Rng.fromSeed(11)
-    const { bytes, metadata, rows } = await written(80_000, 160)
+    const { bytes, metadata, rows } = await writtenMinari(80_000, 160)
     const files = { 'steps-v0/data/main_data.hdf5': bytes, 'steps-v0/data/metadata.json': metadata }
     const hub = await startHub({ kind: 'dataset', repo: 'farama-minari/toy', files })
     const [root, cache] = [await temporaryFolder(), await temporaryFolder()]
@@ -242,14 +177,14 @@ describe.skipIf(!isNative)('a process that is killed', () => {
       })
       return true
     }
-    const args = [CLI, 'dataset', 'fetch', `minari:${ID}`, '--root', root, '--cache', cache]
+    const args = [CLI, 'dataset', 'fetch', `minari:${MINARI_ID}`, '--root', root, '--cache', cache]
     args.push('--endpoint', hub.endpoint)
     const stops = Array.from({ length: 10 }, () => rng.below(bytes.length)).sort((a, b) => a - b)
     for (const stop of stops) {
       const child = spawn(process.execPath, args, { stdio: 'ignore' })
       onSent = (sent) => void (sent >= stop && child.kill('SIGKILL'))
       await ended(child)
-      expect([child.signalCode, existsSync(join(root, ID))]).toEqual(['SIGKILL', false])
+      expect([child.signalCode, existsSync(join(root, MINARI_ID))]).toEqual(['SIGKILL', false])
     }
     onSent = () => {}
     const { stdout } = await run(...args)
@@ -261,6 +196,29 @@ describe.skipIf(!isNative)('a process that is killed', () => {
 })
 
 describe.skipIf(!isNative)('two processes', () => {
+  for (const [source, make] of Object.entries(LARGE_DATASETS))
+    it(`convert ${source} once, and both open it`, { timeout: LIMIT_MS }, async () => {
+      const { name, options, folder } = await make()
+      const args = [DATASET_PROGRAM, name, JSON.stringify(options)]
+      const alone = await run(...args)
+      const hash = await hashOf(folder)
+      await rm(folder, { recursive: true })
+      const both = [spawn(process.execPath, args), spawn(process.execPath, args)]
+      const texts = ['', '']
+      for (const [at, { stdout }] of both.entries()) stdout.on('data', (text) => (texts[at] += text))
+      const made = new Set<string>()
+      const ends = Promise.all(both.map(ended))
+      while (both.some(({ exitCode }) => exitCode === null)) {
+        const identity = identityOf(`${folder}.incomplete`)
+        if (identity !== undefined) made.add(identity)
+        await new Promise((resolve) => setImmediate(resolve))
+      }
+      await ends
+      expect(texts).toEqual([alone.stdout, alone.stdout])
+      expect(made.size).toBe(1)
+      expect(await hashOf(folder)).toBe(hash)
+    })
+
   it('convert a data set once, and both read it', { timeout: LIMIT_MS }, async () => {
     const fetch = async (id: string, times: number) => {
       const { asked, options } = await d4rlOptions()
