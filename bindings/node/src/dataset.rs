@@ -32,8 +32,10 @@ pub fn convert_columns(source: String, folder: String, options: String) -> Async
 #[napi]
 pub fn convert_episodes(source: String, folder: String, split: bool) -> AsyncTask<Work<()>> {
     task(move || {
-        let read = dataset::Minari::open(source)?;
-        if split { read.split()?.save(folder) } else { read.save(folder) }
+        if split {
+            return dataset::Minari::open(source)?.split()?.save(folder);
+        }
+        dataset::convert_minari(source, folder).map(drop)
     })
 }
 
@@ -86,8 +88,10 @@ pub fn convert_table(source: String, folder: String, id: String, options: String
 #[napi]
 pub fn convert_trials(source: String, folder: String, split: bool) -> AsyncTask<Work<()>> {
     task(move || {
-        let steps = dataset::open_roboset(source)?;
-        tensor::memmap::save(folder, &if split { dataset::split_trials(&steps)? } else { steps })
+        if split {
+            return tensor::memmap::save(folder, &dataset::split_trials(&dataset::open_roboset(source)?)?);
+        }
+        dataset::convert_roboset(source, folder).map(drop)
     })
 }
 
@@ -96,8 +100,10 @@ pub fn convert_trials(source: String, folder: String, split: bool) -> AsyncTask<
 pub fn convert_frames(source: String, folder: String, split: bool, options: String) -> AsyncTask<Work<f64>> {
     task(move || {
         let options = options_from_json::<Vd4rlOptions>("options", &options)?;
-        let read = dataset::open_vd4rl(source, options)?;
-        let Vd4rl { steps, num_cut } = if split { read.split()? } else { read };
+        if !split {
+            return Ok(dataset::convert_vd4rl(source, folder, options)? as f64);
+        }
+        let Vd4rl { steps, num_cut } = dataset::open_vd4rl(source, options)?.split()?;
         tensor::memmap::save(folder, &steps)?;
         Ok(num_cut as f64)
     })

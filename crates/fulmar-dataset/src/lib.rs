@@ -9,10 +9,10 @@
 //! | D4RL | one HDF5 file of columns | [`read_d4rl`] |
 //! | Gen-DGRL | `.tar.xz` of pickled arrays | [`read_gen_dgrl`], [`convert_gen_dgrl`]; any pickle of plain values and arrays: [`Pickle`] |
 //! | Open X-Embodiment | `.tar` files of pickled episodes | [`read_openx`], [`convert_openx`], one at a time: [`OpenXEpisode`] |
-//! | Minari | `main_data.hdf5` of episodes, `metadata.json` | [`read_minari`], [`MinariMetadata`]; written by [`write_minari`] |
+//! | Minari | `main_data.hdf5` of episodes, `metadata.json` | [`read_minari`], [`convert_minari`], [`MinariMetadata`]; written by [`write_minari`] |
 //! | OpenML | ARFF, a table as text | [`read_arff`], [`read_openml`], [`open_openml`] |
-//! | V-D4RL | `.npz` or HDF5, of images | [`open_vd4rl`]; [`Npz`], [`read_npz`], [`read_npy`], [`read_npy_gz`] |
-//! | RoboSet | HDF5 files of trials | [`read_roboset`], [`open_roboset`] |
+//! | V-D4RL | `.npz` or HDF5, of images | [`open_vd4rl`], [`convert_vd4rl`]; [`Npz`], [`read_npz`], [`read_npy`], [`read_npy_gz`] |
+//! | RoboSet | HDF5 files of trials | [`read_roboset`], [`open_roboset`], [`convert_roboset`] |
 
 mod archive;
 mod arff;
@@ -46,7 +46,7 @@ pub use atari_storage::{ATARI_SPLITS_MAX, AtariStorage};
 pub use d4rl::{D4rl, D4rlOptions, read_d4rl};
 pub use fulmar_core::Result;
 pub use gen_dgrl::{GenDgrlOptions, convert_gen_dgrl, read_gen_dgrl};
-pub use minari::{Minari, read_minari};
+pub use minari::{Minari, convert_minari, read_minari};
 pub use minari_metadata::MinariMetadata;
 pub use minari_writer::{count_episodes, write_minari};
 pub use npy::{NPY_BYTES_MAX, NPY_HEADER_BYTES_MAX, NpyHeader, read_npy, read_npy_gz};
@@ -54,6 +54,8 @@ pub use npz::{NPZ_MEMBERS_MAX, Npz, read_npz};
 pub use openml::{OPENML_IDS, OpenmlOptions, open_openml, read_openml};
 pub use openx::{OpenXEpisode, convert_openx, read_openx};
 pub use pickle::{Pickle, PickleItem};
-pub use roboset::{ROBOSET_FILES_MAX, open_roboset, read_roboset, split_trials};
+pub use roboset::{ROBOSET_FILES_MAX, convert_roboset, open_roboset, read_roboset, split_trials};
 pub use split::split_trajectories;
-pub use vd4rl::{LengthPolicy, VD4RL_FILES_MAX, VD4RL_WORKERS_MAX, Vd4rl, Vd4rlOptions, open_vd4rl};
+pub use vd4rl::{
+    LengthPolicy, VD4RL_FILES_MAX, VD4RL_WORKERS_MAX, Vd4rl, Vd4rlOptions, convert_vd4rl, open_vd4rl,
+};

@@ -20,7 +20,10 @@ use fulmar_tensor::{Entry, Tensor, TensorDict, memmap, replace_file};
 
 use crate::episodes::{cat, check_alike, check_rows};
 use crate::minari_metadata::MinariMetadata;
-use crate::rows::{either, flags, named, num_rows, on_all_threads, one_number, slice, zero_first};
+use crate::rows::{
+    either, flags, named, num_at_once, num_rows, on_all_threads, one_number, slice, zero_first,
+};
+use crate::rows_folder::RowsFolder;
 use crate::split::split_trajectories;
 
 /// The content of a Minari data set.
@@ -41,9 +44,7 @@ impl Minari {
     /// # Errors
     /// `Io` if a file cannot be read; those of [`read_minari`] and [`MinariMetadata::parse`], with the file.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
-        let path = folder.as_ref().join("metadata.json");
-        let metadata = read_metadata(&path).map_err(|error| error.at(path.display()))?;
-        let file = Hdf5File::open(folder.as_ref().join("main_data.hdf5"))?;
+        let (file, metadata) = open_files(folder.as_ref())?;
         Ok(Self { steps: read_minari(&file, &metadata)?, metadata })
     }
 
@@ -61,9 +62,41 @@ impl Minari {
     /// The errors of [`memmap::save`].
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
         memmap::save(&folder, &self.steps)?;
-        let text = self.metadata.to_json().to_string();
-        replace_file(folder.as_ref().join(ENV_METADATA), |writer| Ok(writer.write_all(text.as_bytes())?))
+        save_metadata(&self.metadata, folder.as_ref())
     }
+}
+
+/// Converts the folder `data` of a Minari data set to a folder of steps that TorchRL opens as its own, with the metadata. A few episodes are
+/// in memory at a time. Returns the number of steps. After an error there is no folder.
+///
+/// # Errors
+/// The errors of [`Minari::open`]; `Io` if the system refuses, also if `folder` is there.
+///
+/// # Examples
+/// ```
+/// use fulmar_dataset::convert_minari;
+/// let folder = std::env::temp_dir().join("fulmar-doc-minari");
+/// let error = convert_minari("nowhere", &folder).unwrap_err();
+/// assert!(error.to_string().contains("nowhere") && !folder.exists());
+/// ```
+pub fn convert_minari(source: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<usize> {
+    let (file, metadata) = open_files(source.as_ref())?;
+    let num_rows = RowsFolder::fill(folder.as_ref(), |rows| {
+        each_episode(&file, &metadata, |steps| rows.append(&steps)).map_err(|error| file.locate(error))?;
+        save_metadata(&metadata, rows.path())
+    })?;
+    Ok(num_rows)
+}
+
+fn save_metadata(metadata: &MinariMetadata, folder: &Path) -> Result<()> {
+    let text = metadata.to_json().to_string();
+    replace_file(folder.join(ENV_METADATA), |writer| Ok(writer.write_all(text.as_bytes())?))
+}
+
+fn open_files(folder: &Path) -> Result<(Hdf5File, MinariMetadata)> {
+    let path = folder.join("metadata.json");
+    let metadata = read_metadata(&path).map_err(|error| error.at(path.display()))?;
+    Ok((Hdf5File::open(folder.join("main_data.hdf5"))?, metadata))
 }
 
 fn read_metadata(path: &Path) -> Result<MinariMetadata> {
@@ -89,29 +122,44 @@ pub fn read_minari(file: &Hdf5File, metadata: &MinariMetadata) -> Result<TensorD
 }
 
 fn read(file: &Hdf5File, metadata: &MinariMetadata) -> Result<TensorDict> {
-    let root = file.root()?;
-    let numbers = episodes_of(&root)?;
-    check_count("total_episodes", metadata.total_episodes, numbers.len())?;
-    let mut parts: Vec<TensorDict> = Vec::with_capacity(numbers.len());
-    let episodes = on_all_threads(&numbers, |(number, name)| {
-        let group = root.group(name)?;
-        let steps = Episode::of(&group).and_then(|episode| episode.steps(*number));
-        steps.map_err(|error| named(error, name))
-    })?;
-    for ((_, name), steps) in numbers.iter().zip(episodes) {
+    let mut parts: Vec<TensorDict> = Vec::new();
+    each_episode(file, metadata, |steps| {
         if let Some(first) = parts.first() {
-            check_alike(first, &steps).map_err(|error| named(error, name))?;
+            check_alike(first, &steps)?;
         }
         if steps.batch_size() != [0] {
             parts.push(steps);
         }
-    }
-    let total: usize = parts.iter().map(|part| part.batch_size()[0]).sum();
-    check_count("total_steps", metadata.total_steps, total)?;
+        Ok(())
+    })?;
     if parts.is_empty() {
         return Err(Error::new(ErrorKind::Empty, "the episodes must have steps: they have none"));
     }
-    cat(&parts.iter().collect::<Vec<_>>(), total)
+    cat(&parts.iter().collect::<Vec<_>>(), metadata.total_steps)
+}
+
+/// Calls `body` with the steps of each episode, in the order of their numbers. As many are read at a time as there are threads.
+fn each_episode(
+    file: &Hdf5File,
+    metadata: &MinariMetadata,
+    mut body: impl FnMut(TensorDict) -> Result<()>,
+) -> Result<()> {
+    let root = file.root()?;
+    let numbers = episodes_of(&root)?;
+    check_count("total_episodes", metadata.total_episodes, numbers.len())?;
+    let mut total = 0;
+    for numbers in numbers.chunks(num_at_once()) {
+        let episodes = on_all_threads(numbers, |(number, name)| {
+            let group = root.group(name)?;
+            let steps = Episode::of(&group).and_then(|episode| episode.steps(*number));
+            steps.map_err(|error| named(error, name))
+        })?;
+        for ((_, name), steps) in numbers.iter().zip(episodes) {
+            total += steps.batch_size()[0];
+            body(steps).map_err(|error| named(error, name))?;
+        }
+    }
+    check_count("total_steps", metadata.total_steps, total)
 }
 
 /// Returns the numbers and names of the episodes in order.

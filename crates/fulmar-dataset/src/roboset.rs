@@ -20,6 +20,7 @@ use fulmar_tensor::{Entry, Tensor, TensorDict};
 use crate::episodes::{cat, check_alike, check_rows};
 use crate::files::files_in;
 use crate::rows::{flags, named, num_rows, one_number, shifted, slice};
+use crate::rows_folder::RowsFolder;
 use crate::split::{done_of, split_behind};
 
 /// Most files of a data set of RoboSet.
@@ -31,10 +32,30 @@ pub const ROBOSET_FILES_MAX: usize = 1 << 12;
 /// `Io` if the folder or a file cannot be read; `Empty`, with the folder, if it has none of them; `LimitExceeded` for more than
 /// [`ROBOSET_FILES_MAX`]; those of [`read_roboset`].
 pub fn open_roboset(folder: impl AsRef<Path>) -> Result<TensorDict> {
-    let folder = folder.as_ref();
+    read_roboset(&open_files(folder.as_ref())?)
+}
+
+/// Converts the files of [`open_roboset`] to a folder of steps that TorchRL opens as its own, a trial at a time. Returns the number of steps.
+/// After an error there is no folder.
+///
+/// # Errors
+/// The errors of [`open_roboset`]; `Io` if the system refuses, also if `folder` is there.
+///
+/// # Examples
+/// ```
+/// use fulmar_dataset::convert_roboset;
+/// let folder = std::env::temp_dir().join("fulmar-doc-roboset");
+/// let error = convert_roboset("nowhere", &folder).unwrap_err();
+/// assert!(error.to_string().contains("nowhere") && !folder.exists());
+/// ```
+pub fn convert_roboset(source: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<usize> {
+    let files = open_files(source.as_ref())?;
+    RowsFolder::fill(folder.as_ref(), |rows| each_trial(&files, |steps| rows.append(&steps)))
+}
+
+fn open_files(folder: &Path) -> Result<Vec<Hdf5File>> {
     let paths = files_in(folder, &["h5"], ROBOSET_FILES_MAX).map_err(|error| error.at(folder.display()))?;
-    let files = paths.iter().map(Hdf5File::open).collect::<Result<Vec<_>>>()?;
-    read_roboset(&files)
+    paths.iter().map(Hdf5File::open).collect()
 }
 
 /// Reads the trials of all files as `[steps]`, in the order of their numbers, those of one number in the order of the files. A
@@ -62,17 +83,21 @@ pub fn open_roboset(folder: impl AsRef<Path>) -> Result<TensorDict> {
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn read_roboset(files: &[Hdf5File]) -> Result<TensorDict> {
-    let mut trials: Vec<(i64, i64, TensorDict)> = Vec::new();
-    for (seed, file) in (0_i64..).zip(files) {
-        read(file, seed, &mut trials).map_err(|error| file.locate(error))?;
-    }
-    trials.sort_by_key(|(number, seed, _)| (*number, *seed));
-    let parts: Vec<_> = trials.iter().map(|(.., steps)| steps).collect();
-    let total = parts.iter().map(|part| part.batch_size()[0]).sum();
-    if total == 0 {
+    let mut parts: Vec<TensorDict> = Vec::new();
+    each_trial(files, |steps| {
+        if let Some(first) = parts.first() {
+            check_alike(first, &steps)?;
+        }
+        if steps.batch_size() != [0] {
+            parts.push(steps);
+        }
+        Ok(())
+    })?;
+    if parts.is_empty() {
         return Err(Error::new(ErrorKind::Empty, "the trials must have steps: they have none"));
     }
-    cat(&parts, total)
+    let total = parts.iter().map(|part| part.batch_size()[0]).sum();
+    cat(&parts.iter().collect::<Vec<_>>(), total)
 }
 
 /// Returns the steps of [`read_roboset`] with trials side by side, see [`crate::split_trajectories`]. A trial ends at its last row,
@@ -102,17 +127,23 @@ pub fn split_trials(steps: &TensorDict) -> Result<TensorDict> {
     split_behind(steps, &ends)
 }
 
-fn read(file: &Hdf5File, seed: i64, trials: &mut Vec<(i64, i64, TensorDict)>) -> Result<()> {
-    let root = file.root()?;
-    for (number, name) in trials_of(&root)? {
-        let group = root.group(name)?;
-        let steps = trial(&group, number, seed).map_err(|error| named(error, name))?;
-        if let Some((.., first)) = trials.first() {
-            check_alike(first, &steps).map_err(|error| named(error, name))?;
-        }
-        if steps.batch_size() != [0] {
-            trials.push((number, seed, steps));
-        }
+/// Calls `body` with the steps of each trial, one at a time, in the order of their numbers and then of the files.
+fn each_trial(files: &[Hdf5File], mut body: impl FnMut(TensorDict) -> Result<()>) -> Result<()> {
+    let mut roots = Vec::with_capacity(files.len());
+    for file in files {
+        roots.push(file.root().map_err(|error| file.locate(error))?);
+    }
+    let mut trials = Vec::new();
+    for ((seed, file), root) in files.iter().enumerate().zip(&roots) {
+        let names = trials_of(root).map_err(|error| file.locate(error))?;
+        trials.extend(names.into_iter().map(|(number, name)| (number, seed, name)));
+    }
+    trials.sort_unstable();
+    for (number, seed, name) in trials {
+        let seed_number = i64::try_from(seed).unwrap_or(i64::MAX);
+        let steps = roots[seed].group(name).and_then(|group| trial(&group, number, seed_number));
+        let used = steps.and_then(&mut body);
+        used.map_err(|error| files[seed].locate(named(error, name)))?;
     }
     Ok(())
 }

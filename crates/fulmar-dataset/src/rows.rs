@@ -20,6 +20,14 @@ pub(crate) fn on_all_threads<T: Sync, R: Send>(
     found.into_iter().collect()
 }
 
+/// Number of items that [`on_all_threads`] keeps busy, and that are in memory at once where results are used up as they come.
+pub(crate) fn num_at_once() -> usize {
+    #[cfg(not(target_family = "wasm"))]
+    return rayon::current_num_threads();
+    #[cfg(target_family = "wasm")]
+    1
+}
+
 /// Returns the rows `range` of a column. Shares the storage of a tensor.
 pub(crate) fn slice(column: &Entry, range: Range<usize>) -> Result<Entry> {
     Ok(match column {

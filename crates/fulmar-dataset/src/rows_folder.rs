@@ -40,18 +40,24 @@ impl RowsFolder {
         filled
     }
 
+    /// Returns the folder, for files of other names than the rows have.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the number of rows.
     pub fn num_rows(&self) -> usize {
         self.num_rows
     }
 
-    /// Writes rows behind those that are there.
+    /// Writes rows behind those that are there; of no rows the keys and the rows' form are checked alone.
     ///
     /// # Errors
     /// With the key, `UnknownName` or `ShapeMismatch` for rows that are not like the first; `Io`.
     pub fn append(&mut self, rows: &TensorDict) -> Result<()> {
         match &self.row {
             Some(row) => check_alike(row, rows)?,
+            None if rows.batch_size() == [0] => return Ok(()),
             None => self.open(rows)?,
         }
         for (key, file) in &mut self.files {

@@ -25,6 +25,7 @@ use crate::episodes::{cat, check_alike};
 use crate::files::files_in;
 use crate::npz::Npz;
 use crate::rows::{flags, named, one_number, shifted};
+use crate::rows_folder::RowsFolder;
 use crate::split::{done_of, split_behind};
 
 /// Most files of a data set of V-D4RL.
@@ -94,47 +95,82 @@ impl Vd4rl {
 /// assert!(open_vd4rl("/nowhere", Vd4rlOptions::default()).is_err());
 /// ```
 pub fn open_vd4rl(folder: impl AsRef<Path>, options: Vd4rlOptions) -> Result<Vd4rl> {
-    let folder = folder.as_ref();
-    let at_folder = |error: Error| error.at(folder.display());
-    let paths = files_in(folder, &["npz", "hdf5"], VD4RL_FILES_MAX).map_err(at_folder)?;
-    let read = read_all(&paths, options)?;
-    let num_cut = read.iter().filter(|(_, is_cut)| *is_cut).count();
-    let mut parts: Vec<&TensorDict> = Vec::with_capacity(read.len());
-    for (path, (steps, _)) in paths.iter().zip(&read).filter(|(_, (steps, _))| steps.batch_size() != [0]) {
+    let mut parts: Vec<TensorDict> = Vec::new();
+    let num_cut = each_file(folder.as_ref(), options, |steps| {
         if let Some(first) = parts.first() {
-            check_alike(first, steps).map_err(|error| error.at(path.display()))?;
+            check_alike(first, &steps)?;
         }
         parts.push(steps);
-    }
+        Ok(())
+    })?;
     if parts.is_empty() {
-        return Err(at_folder(Error::new(ErrorKind::Empty, "the files must have steps: they have none")));
+        let error = Error::new(ErrorKind::Empty, "the files must have steps: they have none");
+        return Err(error.at(folder.as_ref().display()));
     }
     let total = parts.iter().map(|part| part.batch_size()[0]).sum();
-    Ok(Vd4rl { steps: cat(&parts, total)?, num_cut })
+    Ok(Vd4rl { steps: cat(&parts.iter().collect::<Vec<_>>(), total)?, num_cut })
 }
 
-/// Reads the files, in as many threads as are asked for. The error is that of the first file that has one.
-fn read_all(paths: &[PathBuf], options: Vd4rlOptions) -> Result<Vec<(TensorDict, bool)>> {
-    let read_one = |path: &PathBuf| read(path, options.length_policy);
+/// Converts the files of [`open_vd4rl`] to a folder of steps that TorchRL opens as its own. As many files are in memory at a time as threads read
+/// them. Returns how many files [`LengthPolicy::Shortest`] cut. After an error there is no folder.
+///
+/// # Errors
+/// The errors of [`open_vd4rl`]; `Io` if the system refuses, also if `folder` is there.
+///
+/// # Examples
+/// ```
+/// use fulmar_dataset::{Vd4rlOptions, convert_vd4rl};
+/// let folder = std::env::temp_dir().join("fulmar-doc-vd4rl");
+/// let error = convert_vd4rl("nowhere", &folder, Vd4rlOptions::default()).unwrap_err();
+/// assert!(error.to_string().contains("nowhere") && !folder.exists());
+/// ```
+pub fn convert_vd4rl(
+    source: impl AsRef<Path>,
+    folder: impl AsRef<Path>,
+    options: Vd4rlOptions,
+) -> Result<usize> {
+    let mut num_cut = 0;
+    RowsFolder::fill(folder.as_ref(), |rows| {
+        num_cut = each_file(source.as_ref(), options, |steps| rows.append(&steps))?;
+        Ok(())
+    })?;
+    Ok(num_cut)
+}
+
+/// Calls `body` with the steps of each file that has some, in the order of their names. As many files are read at a time as threads are asked for.
+/// Returns the number of files that were cut.
+fn each_file(
+    folder: &Path,
+    options: Vd4rlOptions,
+    mut body: impl FnMut(TensorDict) -> Result<()>,
+) -> Result<usize> {
     if options.num_workers > VD4RL_WORKERS_MAX {
         let detail = format!("numWorkers must be at most {VD4RL_WORKERS_MAX}: got {}", options.num_workers);
         return Err(Error::new(ErrorKind::OutOfRange, detail));
     }
-    if options.num_workers < 2 {
-        return paths.iter().map(read_one).collect();
-    }
-    let share = paths.len().div_ceil(options.num_workers).max(1);
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = paths
-            .chunks(share)
-            .map(|paths| scope.spawn(move || paths.iter().map(read_one).collect::<Result<Vec<_>>>()))
-            .collect();
-        let mut all = Vec::with_capacity(paths.len());
-        for thread in threads {
-            let died = |_| Error::new(ErrorKind::Panic, "a thread must read its files: it panicked");
-            all.extend(thread.join().map_err(died)??);
+    let paths =
+        files_in(folder, &["npz", "hdf5"], VD4RL_FILES_MAX).map_err(|error| error.at(folder.display()))?;
+    let mut num_cut = 0;
+    for paths in paths.chunks(options.num_workers.max(1)) {
+        for (path, (steps, is_cut)) in paths.iter().zip(read_all(paths, options.length_policy)?) {
+            num_cut += usize::from(is_cut);
+            if steps.batch_size() != [0] {
+                body(steps).map_err(|error| error.at(path.display()))?;
+            }
         }
-        Ok(all)
+    }
+    Ok(num_cut)
+}
+
+/// Reads the files, each but one alone in a thread of its own. The error is that of the first file that has one.
+fn read_all(paths: &[PathBuf], lengths: LengthPolicy) -> Result<Vec<(TensorDict, bool)>> {
+    if let [path] = paths {
+        return Ok(vec![read(path, lengths)?]);
+    }
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = paths.iter().map(|path| scope.spawn(move || read(path, lengths))).collect();
+        let died = |_| Error::new(ErrorKind::Panic, "a thread must read its file: it panicked");
+        threads.into_iter().map(|thread| thread.join().map_err(died)?).collect()
     })
 }
 

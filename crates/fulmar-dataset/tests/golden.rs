@@ -10,8 +10,13 @@ mod openml;
 mod roboset;
 mod vd4rl;
 
+use std::path::Path;
+
 use fulmar_core::ErrorKind;
-use fulmar_dataset::{D4rlOptions, Minari, read_d4rl, split_trajectories};
+use fulmar_dataset::{
+    D4rlOptions, Minari, Vd4rlOptions, convert_minari, convert_roboset, convert_vd4rl, open_roboset,
+    open_vd4rl, read_d4rl, split_trajectories,
+};
 use fulmar_ted::Hdf5File;
 use fulmar_tensor::{TensorDict, memmap};
 use serde_json::Value;
@@ -78,6 +83,55 @@ fn folders_of_torchrl_hold_the_rows_that_are_read() {
     let minari = memmap::load(golden("processed/minari/cartpole/random-v0")).unwrap();
     let row = &rows_of("datasets.jsonl", "Minari")[0];
     assert_rows(&minari, &row["ok"]["all"], "minari");
+}
+
+/// Converts `source` to a folder, and returns its rows; the number of steps or the error comes from `convert`.
+fn converted<T>(
+    source: &Path,
+    convert: impl FnOnce(&Path, &Path) -> fulmar_dataset::Result<T>,
+) -> fulmar_dataset::Result<TensorDict> {
+    let folder = std::env::temp_dir().join(format!("fulmar-golden-{}", std::process::id()));
+    let rows = convert(source, &folder).and_then(|_| memmap::load(&folder));
+    assert_eq!(folder.exists(), rows.is_ok(), "after an error there is no folder");
+    if rows.is_ok() {
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+    rows
+}
+
+#[test]
+fn converted_folders_hold_the_rows_that_are_read_and_refuse_what_is_refused() {
+    let mut num_rows = 0;
+    for row in rows_of("datasets.jsonl", "Minari").iter().filter(|row| row["ok"]["all"].is_object()) {
+        let source = golden(row["source"].as_str().unwrap()).join("data");
+        assert_eq!(converted(&source, |source, to| convert_minari(source, to)), minari_steps(&source));
+        num_rows += 1;
+    }
+    for row in rows_of("datasets.jsonl", "Roboset").iter().filter(|row| row["ok"].is_object()) {
+        let source = golden(row["source"].as_str().unwrap());
+        assert_eq!(converted(&source, |source, to| convert_roboset(source, to)), open_roboset(&source));
+        num_rows += 1;
+    }
+    for row in rows_of("datasets.jsonl", "VD4RL").iter().filter(|row| row["ok"]["all"].is_object()) {
+        let source = golden(row["source"].as_str().unwrap());
+        for num_workers in [0, 3] {
+            let options = Vd4rlOptions { num_workers, ..Vd4rlOptions::default() };
+            let rows = converted(&source, |source, to| convert_vd4rl(source, to, options));
+            assert_eq!(rows, open_vd4rl(&source, options).map(|read| read.steps));
+        }
+        num_rows += 1;
+    }
+    assert_eq!(num_rows, 13);
+    let mut num_refused = 0;
+    for row in rows_of("broken.jsonl", "Minari").iter().filter(|row| row["files"].is_array()) {
+        let file = golden(row["files"][0].as_str().unwrap());
+        let source = file.parent().unwrap();
+        let Err(read) = minari_steps(source) else { continue };
+        let error = converted(source, |source, to| convert_minari(source, to)).unwrap_err();
+        assert_eq!(error.kind(), read.kind(), "{source:?}: {error}");
+        num_refused += 1;
+    }
+    assert!(num_refused > 5, "{num_refused}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ import { aborted } from '../async/index.js'
 import { FulmarError, messageOf } from '../core/index.js'
 import { jsonFrom, TABLE_ROWS_MIN } from '../table/column.js'
 import { type FileColumn, ParquetFile } from '../table/parquet-file.js'
+import type { ColumnNumbers } from '../table/parquet-numbers.js'
 import { type Json, loadMemmap, saveMemmap } from '../tensor/index.js'
 import { type DecodeImage, imageDecoder } from './image-pixels.js'
 import { elementsOf, type RowForm, shapeOfCell } from './lerobot-cells.js'
@@ -118,9 +119,12 @@ async function convertFile(work: Work, file: string): Promise<void> {
     for (const group of table.groups) {
       for (const column of columns) {
         if (signal?.aborted) throw aborted(signal)
-        const cells = await table.read(column.name, group)
         const place = { file, column: column.name, row: group.rowStart }
-        await appendCells(work, { column, key: keys.get(column.name) ?? [], place }, cells)
+        const target = { column, key: keys.get(column.name) ?? [], place }
+        const numbers = await table.readNumbers(column, group)
+        const isAppended = numbers !== undefined && (await appendNumbers(work, target, numbers))
+        const cells = isAppended ? numbers.elements : await table.read(column.name, group)
+        if (!isAppended) await appendCells(work, target, cells)
         if (column.name === 'task_index' && addsTask)
           work.columns.appendValues(keys.get('task') ?? [], tasksOf(work.tasks, cells, file))
         if (column.name === 'episode_index') countFrames(progress.framesByEpisode, cells)
@@ -141,13 +145,30 @@ interface Place {
   readonly row: number
 }
 
+/** A column of the table, and the key of its leaf. */
+interface Target {
+  readonly column: FileColumn
+  readonly key: readonly string[]
+  readonly place: Place
+}
+
+/** Appends cells of one length; not those of another length than the cells before, and returns false then. */
+async function appendNumbers(
+  { columns, progress }: Work,
+  { column, key, place }: Target,
+  { elements, width }: ColumnNumbers,
+): Promise<boolean> {
+  const shape = column.depth > 0 ? [width] : isFlagKey(key) ? [1] : []
+  const known = progress.forms.get(column.name)?.shape ?? shape
+  if (known.join() !== shape.join()) return false
+  const dtype = elements instanceof Float32Array ? 'f32' : 'i64'
+  await columns.append(key, formOf(progress, place, { dtype, shape }), elements)
+  return true
+}
+
 async function appendCells(
   { columns, progress, decodeImage }: Work,
-  {
-    column,
-    key,
-    place,
-  }: { readonly column: FileColumn; readonly key: readonly string[]; readonly place: Place },
+  { column, key, place }: Target,
   cells: ArrayLike<unknown>,
 ): Promise<void> {
   if (cells.length === 0) return

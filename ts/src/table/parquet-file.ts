@@ -12,6 +12,7 @@ import { FulmarError, messageOf, openRegular, unreadable } from '../core/index.j
 import type { Dtype } from '../tensor/index.js'
 import { checkCount, TABLE_BYTES_MAX, TABLE_ROWS_MIN } from './column.js'
 import { leafDtype } from './parquet.js'
+import { type ColumnNumbers, readNumbers } from './parquet-numbers.js'
 import { PARQUET_COMPRESSORS, withCheckedPages } from './parquet-pages.js'
 
 /** A column: what its cells hold, below how many lists. */
@@ -37,6 +38,7 @@ export class ParquetFile {
   readonly groups: readonly RowGroup[]
   readonly #metadata: FileMetaData
   readonly #buffer: AsyncBuffer
+  readonly #unchecked: AsyncBuffer
   readonly #close: () => Promise<void>
 
   private constructor(path: string, metadata: FileMetaData, source: OpenSource) {
@@ -45,6 +47,7 @@ export class ParquetFile {
     this.path = path
     this.#metadata = metadata
     this.#buffer = withCheckedPages(source.buffer, metadata)
+    this.#unchecked = source.buffer
     this.#close = source.close
     this.columns = children.map(columnOf)
     this.groups = groupsOf(path, metadata, source.buffer.byteLength)
@@ -81,6 +84,26 @@ export class ParquetFile {
     })
   }
 
+  /**
+   * The numbers of all cells of a column in one row group, one cell after the other. Returns nothing unless all cells have one length and no
+   * null, and hold floats for `f32`, signed integers for `i64`; {@link ParquetFile.read} gives them then.
+   * @throws {FulmarError} `CORRUPT`, with the path.
+   */
+  async readNumbers(
+    { name, dtype, depth }: FileColumn,
+    { rowStart, rowEnd }: RowGroup,
+  ): Promise<ColumnNumbers | undefined> {
+    const kind = NUMBER_KINDS[dtype]
+    const group = this.groups.findIndex((one) => one.rowStart === rowStart && one.rowEnd === rowEnd)
+    const columns = this.#metadata.row_groups[group]?.columns ?? []
+    const [column, ...more] = columns.filter(({ meta_data: held }) => held?.path_in_schema[0] === name)
+    if (kind === undefined || depth > 1 || column?.meta_data === undefined || more.length > 0)
+      return undefined
+    const wanted = { dtype: kind, depth, numRows: rowEnd - rowStart }
+    const held = column.meta_data
+    return await inFile(this.path, () => readNumbers(this.#unchecked, this.#metadata, held, wanted))
+  }
+
   /** All rows as objects, for small tables. @throws {FulmarError} `CORRUPT`, with the path. */
   async readRows(): Promise<readonly Readonly<Record<string, unknown>>[]> {
     const rows: Record<string, unknown>[] = Array.from({ length: this.numRows }, () => ({}))
@@ -97,6 +120,11 @@ export class ParquetFile {
   async close(): Promise<void> {
     await this.#close()
   }
+}
+
+/** The kind of array that numbers of a dtype become. */
+const NUMBER_KINDS: Readonly<Partial<Record<FileColumn['dtype'], 'f32' | 'i64'>>> = {
+  ...{ f32: 'f32', f64: 'f32', i32: 'i64', i64: 'i64' },
 }
 
 interface OpenSource {

@@ -5,13 +5,14 @@
 
 import type { AsyncBuffer, ColumnMetaData, Compressors, FileMetaData, PageHeader } from 'hyparquet'
 import { parquetHeader } from 'hyparquet/src/column.js'
+import { decompressPage } from 'hyparquet/src/datapage.js'
 import { getMaxDefinitionLevel, getMaxRepetitionLevel, getSchemaPath } from 'hyparquet/src/schema.js'
 import { compressors, decompressZstd } from 'hyparquet-compressors'
 import { TABLE_BYTES_MAX } from './column.js'
 import { checkLevels, checkRuns, checkValues, type PageRuns } from './parquet-runs.js'
 
-/** The pages of a column in a group of rows. */
-interface Chunk {
+/** @internal The pages of a column in a group of rows. */
+export interface Chunk {
   readonly start: number
   readonly end: number
   readonly numValues: number
@@ -44,19 +45,18 @@ export function withCheckedPages(file: AsyncBuffer, metadata: FileMetaData): Asy
 
 /** The chunks of a file in the order of their places. */
 function chunksOf({ row_groups: groups, schema }: FileMetaData): readonly Chunk[] {
-  const chunks: Chunk[] = []
-  for (const { columns } of groups) {
-    for (const { meta_data: column } of columns) {
-      if (column === undefined) continue
-      const [dictionary, data] = [Number(column.dictionary_page_offset ?? 0), Number(column.data_page_offset)]
-      const start = dictionary > 0 && dictionary < data ? dictionary : data
-      const end = start + Number(column.total_compressed_size)
-      const path = getSchemaPath(schema, column.path_in_schema)
-      const levelBits = [getMaxRepetitionLevel(path), getMaxDefinitionLevel(path)].map(bitsOf)
-      chunks.push({ start, end, numValues: Number(column.num_values), column, levelBits })
-    }
-  }
-  return chunks.sort((a, b) => a.start - b.start)
+  const columns = groups.flatMap((group) => group.columns.flatMap(({ meta_data: column }) => column ?? []))
+  return columns.map((column) => chunkOf(column, schema)).sort((a, b) => a.start - b.start)
+}
+
+/** @internal Returns the place of a column's pages, and how their levels are packed. */
+export function chunkOf(column: ColumnMetaData, schema: FileMetaData['schema']): Chunk {
+  const [dictionary, data] = [Number(column.dictionary_page_offset ?? 0), Number(column.data_page_offset)]
+  const start = dictionary > 0 && dictionary < data ? dictionary : data
+  const end = start + Number(column.total_compressed_size)
+  const path = getSchemaPath(schema, column.path_in_schema)
+  const levelBits = [getMaxRepetitionLevel(path), getMaxDefinitionLevel(path)].map(bitsOf)
+  return { start, end, numValues: Number(column.num_values), column, levelBits }
 }
 
 /** The position of the first chunk from `start` on. */
@@ -73,6 +73,20 @@ function firstFrom(chunks: readonly Chunk[], start: number): number {
 const bitsOf = (most: number): number => 32 - Math.clz32(most)
 
 function checkPages(view: DataView<ArrayBuffer>, chunk: Chunk): void {
+  for (const { header, bytes } of pagesOf(view, chunk)) {
+    if (header.data_page_header_v2) checkSecond(bytes, header, chunk)
+    else if (header.data_page_header) checkFirst(() => unpacked(bytes, header, chunk), header, chunk)
+  }
+}
+
+/**
+ * @internal Yields the pages of a chunk, whose headers are checked.
+ * @throws {Error} for a header whose numbers do not fit the chunk.
+ */
+export function* pagesOf(
+  view: DataView<ArrayBuffer>,
+  chunk: Chunk,
+): Generator<{ readonly header: PageHeader; readonly bytes: Uint8Array }> {
   const reader = { view, offset: 0 }
   for (let left = chunk.numValues; left > 0 && reader.offset < view.byteLength - 1; ) {
     const header = parquetHeader(reader)
@@ -86,36 +100,43 @@ function checkPages(view: DataView<ArrayBuffer>, chunk: Chunk): void {
       const { num_values: count } = header.data_page_header ?? header.data_page_header_v2 ?? {}
       checkWhole('num_values', count, left)
       left -= count ?? 0
-      checkPage(new Uint8Array(view.buffer, view.byteOffset + reader.offset, sizeBytes), header, chunk)
     }
+    yield { header, bytes: new Uint8Array(view.buffer, view.byteOffset + reader.offset, sizeBytes) }
     reader.offset += sizeBytes
   }
 }
 
-/** Follows the runs of a data page. Levels of the second version are never compressed. */
-function checkPage(bytes: Uint8Array, header: PageHeader, { column, levelBits }: Chunk): void {
-  const { data_page_header: first, data_page_header_v2: second, uncompressed_page_size: sizeBytes } = header
-  const { num_values: numValues = 0, encoding } = first ?? second ?? {}
-  const values = runsOf(encoding, column)
-  if (second === undefined) {
-    if (values === 'plain' && levelBits.every((bits) => bits === 0)) return
-    checkRuns(unpacked(bytes, sizeBytes, column), { numValues, levelBits, values })
-    return
-  }
-  const { repetition_levels_byte_length: repetition, definition_levels_byte_length: definition } = second
+/**
+ * @internal Follows the runs of a data page of the first version, if there are some: then `unpack` gives its bytes.
+ * @throws {Error} for runs of more values than the page has.
+ */
+export function checkFirst(
+  unpack: () => Uint8Array,
+  { data_page_header: page }: PageHeader,
+  { column, levelBits }: Chunk,
+): void {
+  const values = runsOf(page?.encoding, column)
+  if (values === 'plain' && levelBits.every((bits) => bits === 0)) return
+  checkRuns(unpack(), { numValues: page?.num_values ?? 0, levelBits, values })
+}
+
+/** @internal Does the same for a page of the second version, whose levels are never compressed. */
+export function checkSecond(bytes: Uint8Array, header: PageHeader, chunk: Chunk): void {
+  const { data_page_header_v2: page, uncompressed_page_size: sizeBytes } = header
+  if (page === undefined) return
+  const { num_values: numValues, repetition_levels_byte_length: repetition } = page
+  const { definition_levels_byte_length: definition } = page
   checkWhole('repetition_levels_byte_length', repetition, bytes.length)
   checkWhole('definition_levels_byte_length', definition, bytes.length - repetition)
-  checkWhole('num_nulls', second.num_nulls, numValues)
+  checkWhole('num_nulls', page.num_nulls, numValues)
   const [begin, end] = [repetition, repetition + definition]
   for (const [at, levels] of [bytes.subarray(0, begin), bytes.subarray(begin, end)].entries())
-    if (levelBits[at]) checkLevels(levels, numValues, levelBits[at])
+    if (chunk.levelBits[at]) checkLevels(levels, numValues, chunk.levelBits[at])
+  const values = runsOf(page.encoding, chunk.column)
   if (values === 'plain') return
   const rest = bytes.subarray(end)
-  checkValues(
-    second.is_compressed === false ? rest : unpacked(rest, sizeBytes - end, column),
-    numValues,
-    values,
-  )
+  const held = { ...header, uncompressed_page_size: sizeBytes - end }
+  checkValues(page.is_compressed === false ? rest : unpacked(rest, held, chunk), numValues, values)
 }
 
 function runsOf(encoding: string | undefined, { type }: ColumnMetaData): PageRuns['values'] {
@@ -124,12 +145,13 @@ function runsOf(encoding: string | undefined, { type }: ColumnMetaData): PageRun
   return type === 'BOOLEAN' ? 'truths' : 'dictionary'
 }
 
-/** The bytes of a page; those of a codec that is not there are refused by the reader. */
-function unpacked(bytes: Uint8Array, sizeBytes: number, { codec }: ColumnMetaData): Uint8Array {
-  if (codec === 'UNCOMPRESSED') return bytes
-  const decompress = PARQUET_COMPRESSORS[codec]
-  if (decompress === undefined) throw new Error(`parquet unsupported compression codec: ${codec}`)
-  return decompress(bytes, sizeBytes)
+/** @internal The bytes of a page; those of a codec that is not there are refused. */
+export function unpacked(
+  bytes: Uint8Array,
+  { uncompressed_page_size: sizeBytes }: PageHeader,
+  { column: { codec } }: Chunk,
+): Uint8Array {
+  return decompressPage(bytes, sizeBytes, codec, PARQUET_COMPRESSORS)
 }
 
 function checkWhole(name: string, value: number | undefined, most: number): void {
