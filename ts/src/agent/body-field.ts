@@ -55,12 +55,13 @@ export function booleanField(body: Json, param: string): boolean | undefined {
 
 /**
  * Rejects fields of a body that are neither read nor listed in `idle`, whose values change no answer, nor have one of
- * the values in `neutral`, which ask for nothing.
+ * the values in `neutral`, which ask for nothing. `place` is the path of the object in the body.
  */
 export function checkFields(
   body: Json,
   known: readonly string[],
   neutral: Readonly<Record<string, unknown[]>>,
+  place = '',
 ): void {
   for (const [name, value] of Object.entries(body)) {
     if (value === null || value === undefined || known.includes(name)) continue
@@ -69,7 +70,7 @@ export function checkFields(
       const near = nearestName(name, [...known, ...Object.keys(neutral)])
       const hint = near === undefined ? '' : `; did you mean '${near}'?`
       throw invalid(
-        name.slice(0, 64),
+        `${place}${name.slice(0, 64)}`,
         `must be a field of this endpoint: it is not${hint}`,
         'unknown_parameter',
       )
@@ -77,6 +78,6 @@ export function checkFields(
     if (allowed.some((one) => JSON.stringify(one) === JSON.stringify(value))) continue
     const words = allowed.map((one) => JSON.stringify(one)).join(', ')
     const rule = words === '' ? 'is not supported' : `must be ${words}, as nothing else is supported`
-    throw unsupported(name, rule)
+    throw unsupported(`${place}${name}`, rule)
   }
 }

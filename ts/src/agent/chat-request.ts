@@ -2,6 +2,7 @@
 
 import type { Message, ToolSpec } from '../chat/index.js'
 import { describeValue } from '../core/index.js'
+import { STOP_STRING_LENGTH_MAX } from '../model/stop-strings.js'
 import type { AgentRequest } from './agent-request.js'
 import {
   booleanField,
@@ -79,7 +80,10 @@ export function readChatRequest(body: Json, isMade: MadeIds): ChatRequest {
   return {
     model: textField('model', body.model),
     history: readMessages(body.messages, isMade),
-    tools: readTools(body.tools, (place, tool) => functionOf(place, tool)),
+    tools: readTools(body.tools, {
+      at: '.function',
+      functionOf: (tool, place) => objectOf(place, tool.function),
+    }),
     allowsCalls: readToolChoice(body.tool_choice),
     numAnswers: numberField(body, 'n', { min: 1, max: ANSWERS_MAX, isInteger: true }) ?? 1,
     stop: readStop(body.stop),
@@ -138,26 +142,23 @@ function given<T extends object>(values: { readonly [K in keyof T]: T[K] | undef
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as T
 }
 
-/** Reads tools: a list of functions. */
+/** Reads tools: a list of functions, each of which `functionOf` finds at the path `at` of its tool. */
 export function readTools(
   value: unknown,
-  functionOf: (place: string, tool: Json) => Json,
+  { at, functionOf }: { readonly at: string; readonly functionOf: (tool: Json, place: string) => Json },
 ): readonly ToolSpec[] {
   if (value === undefined || value === null) return []
   return listOf('tools', value, TOOLS_MAX).map((item, index) => {
     const tool = objectOf(`tools[${index}]`, item)
     if (tool.type !== 'function')
       throw unsupported(`tools[${index}].type`, `must be function: got ${describeValue(tool.type)}`)
-    const { strict, ...named } = functionOf(`tools[${index}]`, tool)
-    textField(`tools[${index}].name`, named.name)
+    const place = `tools[${index}]${at}`
+    const { strict, ...named } = functionOf(tool, place)
+    textField(`${place}.name`, named.name)
     // Nothing binds the arguments to the schema; `strict` is what several clients send for every tool.
     void strict
     return { type: 'function', function: named }
   })
-}
-
-function functionOf(place: string, tool: Json): Json {
-  return objectOf(`${place}.function`, tool.function)
 }
 
 /** Returns false if the answer must not have calls. */
@@ -176,6 +177,12 @@ function readStop(value: unknown): readonly string[] {
   return stops.map((stop, index) => {
     const text = textField(`stop[${index}]`, stop)
     if (text === '') throw invalid(`stop[${index}]`, 'must be a text: it is empty')
+    if (/\p{Cs}/u.test(text))
+      throw invalid(`stop[${index}]`, 'must be well-formed: it has half a surrogate pair')
+    if (text.length > STOP_STRING_LENGTH_MAX) {
+      const rule = `must be at most ${STOP_STRING_LENGTH_MAX} long: got ${text.length}`
+      throw invalid(`stop[${index}]`, rule, 'string_above_max_length')
+    }
     return text
   })
 }
@@ -191,7 +198,7 @@ function readStreamOptions(value: unknown, streams: boolean): boolean {
   if (value === undefined || value === null) return false
   if (!streams) throw invalid('stream_options', 'must come with stream: true')
   const options = objectOf('stream_options', value)
-  checkFields(options, ['include_usage', 'include_obfuscation'], {})
+  checkFields(options, ['include_usage', 'include_obfuscation'], {}, 'stream_options.')
   return booleanField(options, 'include_usage') ?? false
 }
 

@@ -49,16 +49,18 @@ export function readResponsesRequest(body: Json, isMade: MadeIds): ResponsesRequ
   const { text } = body
   if (text !== undefined && text !== null) {
     const { format } = objectOf('text', text)
-    checkFields(objectOf('text', text), ['format'], {})
+    checkFields(objectOf('text', text), ['format'], {}, 'text.')
     if (format !== undefined && format !== null) readFormat('text.format', format)
   }
   const wantsLogProbs = readInclude(body.include)
   const top = numberField(body, 'top_logprobs', { min: 0, max: TOP_LOG_PROBS_MAX, isInteger: true })
+  if (top !== undefined && top > 0 && !wantsLogProbs)
+    throw invalid('top_logprobs', `must come with include: ["${INCLUDES[0]}"]`)
   return {
     body,
     model: textField('model', body.model),
     history: readInput(body, isMade),
-    tools: readTools(body.tools, (_, { type: __, ...named }) => named),
+    tools: readTools(body.tools, { at: '', functionOf: ({ type: _, ...named }) => named }),
     allowsCalls: readToolChoice(body.tool_choice),
     numAnswers: 1,
     stop: [],

@@ -179,9 +179,12 @@ describe('a field that cannot be honoured', () => {
     ['max_tokens', { max_tokens: 1.5 }],
     ['stop', { stop: ['a', 'b', 'c', 'd', 'e'] }],
     ['stop[0]', { stop: [''] }],
+    ['stop[1]', { stop: ['a', 'x'.repeat(1_025)] }],
+    ['stop[0]', { stop: '\ud800' }],
     ['top_logprobs', { top_logprobs: 2 }],
     ['top_logprobs', { logprobs: true, top_logprobs: 21 }],
     ['stream_options', { stream_options: { include_usage: true } }],
+    ['stream_options.usage', { stream: true, stream_options: { usage: true } }],
     ['messages', { messages: [] }],
     ['messages', { messages: 'Hi' }],
     ['messages', { messages: [message, { role: 'assistant', content: 'x' }] }],
@@ -193,6 +196,7 @@ describe('a field that cannot be honoured', () => {
     ],
     ['messages[0].tool_call_id', { messages: [{ role: 'tool', tool_call_id: 'nothing', content: 'x' }] }],
     ['tools[0].type', { tools: [{ type: 'web_search' }] }],
+    ['tools[0].function.name', { tools: [{ type: 'function', function: {} }] }],
     ['model', { model: 7 }],
   ]
 

@@ -125,6 +125,9 @@ describe('a response', () => {
     ['include', { include: ['reasoning.encrypted_content'] }],
     ['tools[0].type', { tools: [{ type: 'web_search' }] }],
     ['reasoning', { reasoning: { effort: 'high' } }],
+    ['text.verbosity', { text: { verbosity: 'low' } }],
+    ['top_logprobs', { top_logprobs: 2 }],
+    ['tools[0].name', { tools: [{ type: 'function' }] }],
   ])('refuses %s by name', async (param, fields) => {
     const rollout = server.open({ policy: new ScriptedPolicy({ reply: () => [] }), renderer })
     const { status, body } = await post(rollout, '/responses', { model: 'm', input: 'Hi', ...fields })
