@@ -61,7 +61,8 @@ pub struct EngineOptions {
     pub speculative_tokens: usize,
     /// Maximum number of bytes of activations that the decoder keeps of the rows that the engine computes with its
     /// own weights. [`Decoder::forward`](crate::Decoder::forward) of these sequences under the same version then
-    /// computes the head alone, with the same bits; a change of the weights drops them. Rows beyond the limit are
+    /// computes the head alone, with the same bits; a change of the weights drops them, and later rows use their
+    /// memory again. Rows beyond the limit are
     /// not kept, and a forward pass with such a row computes all. 0, the default, keeps none.
     pub activation_bytes_max: usize,
 }

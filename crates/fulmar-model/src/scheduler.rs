@@ -493,7 +493,7 @@ impl Scheduler {
             }
         }
         if !rows.kept.is_empty() {
-            decoder.kept.lock().write_x(compute, (x.view(), rows.ids.len()), &rows.kept);
+            decoder.kept.lock().write_x(compute, (x.view(), hidden), &rows.kept);
         }
     }
 }

@@ -69,8 +69,8 @@ export interface EngineOptions {
    * Most bytes of activations that the decoder keeps of the rows that the engine computes. {@link Decoder.forward} of these
    * sequences, under the same version of the weights, then computes the head alone: the same bits, without a second pass through
    * the layers. A row takes 4 bytes times the sum of the widths of all layers' activations, as in a forward pass (680 KB with 135 M
-   * weights), which holds its own copy. Rows over the limit are not kept, and a forward pass with such a row computes all. A step of an
-   * optimizer frees them. Only with `weights: 'same'`.
+   * weights), which holds its own copy. Rows over the limit are not kept, and a forward pass with such a row computes all. A change of the
+   * weights drops them, and later rows use their memory again. Only with `weights: 'same'`.
    * @default 0
    */
   readonly activationBytesMax?: number

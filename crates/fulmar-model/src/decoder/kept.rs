@@ -36,9 +36,9 @@ impl KeptActivations {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops all rows, and their memory.
+    /// Drops all rows. Later ones use their memory again.
     pub(crate) fn forget(&self) {
-        *self.lock() = Kept::default();
+        self.lock().clear(0, 0);
     }
 }
 
@@ -56,6 +56,8 @@ pub(crate) struct Kept {
     number: u64,
     version: u64,
     row_of: HashMap<(u32, u32), u32>,
+    /// The floats of a row in each buffer of a layer.
+    widths: [usize; 15],
     layers: Vec<LayerActivations>,
     /// The residual stream after the last layer.
     x: Memory<f32>,
@@ -65,11 +67,15 @@ impl Kept {
     /// Begins a step under weights of `version`: drops rows of other weights. Returns the number of the store.
     pub(crate) fn begin(&mut self, version: u64, num_layers: usize) -> u64 {
         if self.number == 0 || self.version != version {
-            let number = NUM_STORES.fetch_add(1, Ordering::Relaxed) + 1;
-            *self = Self { number, version, ..Self::default() };
+            self.clear(NUM_STORES.fetch_add(1, Ordering::Relaxed) + 1, version);
             self.layers.resize_with(num_layers, LayerActivations::default);
         }
         self.number
+    }
+
+    fn clear(&mut self, number: u64, version: u64) {
+        (self.number, self.version) = (number, version);
+        self.row_of.clear();
     }
 
     /// Returns the row of the token `id` after the token of row `before`, or `None` if `rows_max` are kept.
@@ -94,8 +100,10 @@ impl Kept {
         pairs: &[(usize, u32)],
     ) {
         let rows = self.row_of.len();
-        for (from, to) in activations.buffers().into_iter().zip(self.layers[layer].buffers_mut()) {
-            write(compute, (from.view(), num_rows), (to, rows), pairs);
+        self.widths = activations.buffers().map(|buffer| buffer.len() / num_rows);
+        let buffers = activations.buffers().into_iter().zip(self.layers[layer].buffers_mut());
+        for ((from, to), width) in buffers.zip(self.widths) {
+            write(compute, (from.view(), width), (to, rows), pairs);
         }
     }
 
@@ -124,14 +132,13 @@ impl Kept {
     }
 }
 
-/// Copies rows of a buffer of `num_rows`; `to` grows to `rows`.
+/// Copies rows of `width` floats; `to` grows to `rows`.
 fn write(
     compute: Compute,
-    (from, num_rows): (View<'_, f32>, usize),
+    (from, width): (View<'_, f32>, usize),
     (to, rows): (&mut Memory<f32>, usize),
     pairs: &[(usize, u32)],
 ) {
-    let width = from.len() / num_rows.max(1);
     if to.len() < rows * width {
         compute.resize(to, rows * width);
     }
@@ -181,18 +188,17 @@ impl Decoder {
             rope.extend_to(packed.positions.iter().max().map_or(0, |last| *last as usize + 1));
             let mut parts: Vec<_> = kept.layers.iter().zip(layers).collect();
             for_each_part(&mut parts, |(from, to)| {
-                for (from, to) in from.buffers().into_iter().zip(to.buffers_mut()) {
-                    self.read(from.view(), kept.row_of.len(), rows, to);
+                for ((from, to), width) in from.buffers().into_iter().zip(to.buffers_mut()).zip(kept.widths) {
+                    self.read((from.view(), width), rows, to);
                 }
             });
-            self.read(kept.x.view(), kept.row_of.len(), rows, x);
+            self.read((kept.x.view(), self.config.hidden_size), rows, x);
         }
         *self.kept.lock() = kept;
         rows.is_some()
     }
 
-    fn read(&self, from: View<'_, f32>, num_kept: usize, rows: &[usize], to: &mut Memory<f32>) {
-        let width = from.len() / num_kept;
+    fn read(&self, (from, width): (View<'_, f32>, usize), rows: &[usize], to: &mut Memory<f32>) {
         self.compute.resize(to, rows.len() * width);
         self.compute.gather(from, width, rows, to);
     }

@@ -20,8 +20,11 @@ use crate::decoder::PackedDecoder;
 /// Most rows of a verifying pass, drafts included. With more sequences a step is no longer limited by memory.
 const VERIFIED_ROWS_MAX: usize = 16;
 
-/// The weight of one draft in the rate of acceptance.
-const RATE_STEP: f64 = 1.0 / 32.0;
+/// The rate of acceptance before any draft, and the number of drafts that it counts for.
+const FIRST_RATE: (f64, f64) = (0.8, 3.0);
+
+/// The number of last drafts that the rate of acceptance is over, about.
+const RATE_DRAFTS: f64 = 32.0;
 
 /// Steps without drafts before one draft is tried again.
 const STEPS_BETWEEN_TRIALS: usize = 64;
@@ -33,6 +36,8 @@ pub(super) struct Speculation {
     max: usize,
     /// The share of drafts that are accepted, of late.
     rate: f64,
+    /// The number of drafts that the rate is over.
+    rate_drafts: f64,
     num_steps_without: usize,
     /// Number of drafts since the engine was made.
     pub(super) num_drafted: u64,
@@ -42,7 +47,8 @@ pub(super) struct Speculation {
 
 impl Speculation {
     pub(super) fn new(max: usize) -> Self {
-        Self { max, rate: 0.9, num_steps_without: 0, num_drafted: 0, num_accepted: 0 }
+        let (rate, rate_drafts) = FIRST_RATE;
+        Self { max, rate, rate_drafts, num_steps_without: 0, num_drafted: 0, num_accepted: 0 }
     }
 
     /// Returns the number of drafts for each of `num_sequences`, at most `limit`.
@@ -60,7 +66,8 @@ impl Speculation {
     /// Counts a draft that was compared with its draw.
     pub(super) fn record(&mut self, is_accepted: bool) {
         self.num_accepted += u64::from(is_accepted);
-        self.rate += RATE_STEP * (f64::from(u8::from(is_accepted)) - self.rate);
+        self.rate_drafts = RATE_DRAFTS.min(self.rate_drafts + 1.0);
+        self.rate += (f64::from(u8::from(is_accepted)) - self.rate) / self.rate_drafts;
     }
 }
 
@@ -68,8 +75,8 @@ impl Speculation {
 fn best_count(rate: f64, num_sequences: usize, most: usize) -> usize {
     // Measured on a decoder of 135 M weights: time of a pass over some rows, and of a draft's pass, in passes
     // over one row.
-    let time_of = |rows: usize| 1.0 + 0.03 * (rows as f64 - 1.0);
-    let draft_time = 0.25 + 0.03 * num_sequences as f64;
+    let time_of = |rows: usize| 1.0 + 0.05 * (rows as f64 - 1.0);
+    let draft_time = 0.35 + 0.02 * num_sequences as f64;
     let (mut best, mut tokens, mut likelihood) = ((1.0 / time_of(num_sequences), 0), 1.0, 1.0);
     for count in 1..=most {
         likelihood *= rate;
@@ -210,7 +217,7 @@ mod tests {
     fn drafts_that_are_rejected_are_tried_again_rarely() {
         let mut speculation = Speculation::new(4);
         assert_eq!((speculation.count(16, 8), speculation.count(8, 8), speculation.count(1, 0)), (0, 1, 0));
-        for _ in 0..200 {
+        for _ in 0..8 {
             speculation.record(false);
         }
         let tried: Vec<usize> =
