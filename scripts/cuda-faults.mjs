@@ -596,6 +596,11 @@ export const FAULTS = [
     'for (uint32_t c = chunks - 1; c != ~0u; c--)',
   ),
   heads(
+    'the bias of the next column',
+    'x_nd[at] += bias_d[at % width];',
+    'x_nd[at] += bias_d[(at + 1) % width];',
+  ),
+  heads(
     'a head is normalised before it is loaded',
     '        __syncwarp();\n        const float* norm_e = sizes.is_query(head) ? q_norm_e : k_norm_e;\n        if (norm_e &&',
     '        const float* norm_e = sizes.is_query(head) ? q_norm_e : k_norm_e;\n        if (norm_e &&',

@@ -270,7 +270,10 @@ impl Context {
                 .map_err(failed("cuStreamBeginCapture"))?;
             let queued = work();
             let graph = result::stream::end_capture(self.stream).map_err(failed("cuStreamEndCapture"))?;
-            queued?;
+            if let Err(error) = queued {
+                result::graph::destroy(graph).map_err(failed("cuGraphDestroy"))?;
+                return Err(error);
+            }
             let executable = result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0))
                 .map_err(failed("cuGraphInstantiate"))?;
             Ok(Graph { graph, executable })

@@ -253,6 +253,14 @@ fn bad_logits_ids_and_gradients_are_refused_by_kind() {
     assert_eq!(none.log_probs(&[], &[0]).unwrap_err().kind(), ErrorKind::Empty);
 }
 
+fn gradients<'a>(
+    hidden: &'a mut [f32],
+    weight: Option<&'a mut [f32]>,
+    bias: Option<&'a mut [f32]>,
+) -> HeadGradientsMut<'a> {
+    HeadGradientsMut { hidden: hidden.into(), weight: weight.map(Into::into), bias: bias.map(Into::into) }
+}
+
 #[test]
 fn derivatives_go_only_where_there_is_room_for_them_and_frozen_weights_get_none() {
     let (weight, hidden) = ([1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 2.0, 2.0]);
@@ -273,18 +281,14 @@ fn derivatives_go_only_where_there_is_room_for_them_and_frozen_weights_get_none(
         })
     };
     let (mut d_hidden, mut d_weight, mut d_bias) = ([9.0; 4], [1.0; 4], [1.0; 2]);
-    back(HeadGradientsMut { hidden: &mut d_hidden, weight: Some(&mut d_weight), bias: Some(&mut d_bias) })
-        .unwrap();
+    back(gradients(&mut d_hidden, Some(&mut d_weight), Some(&mut d_bias))).unwrap();
     assert_eq!(d_hidden, [2.0, 3.0, 2.0, 3.0], "written");
     assert_eq!((d_weight, d_bias), ([2.5; 4], [2.0; 2]), "added to");
     let mut frozen = [0.0; 4];
-    back(HeadGradientsMut { hidden: &mut frozen, weight: None, bias: None }).unwrap();
+    back(gradients(&mut frozen, None, None)).unwrap();
     assert_eq!(frozen, d_hidden);
     let kind = |into: HeadGradientsMut<'_>| back(into).unwrap_err().kind();
-    let short = HeadGradientsMut { hidden: &mut [0.0; 3], weight: None, bias: None };
-    assert_eq!(kind(short), ErrorKind::ShapeMismatch);
-    let short = HeadGradientsMut { hidden: &mut [0.0; 4], weight: Some(&mut [0.0; 3]), bias: None };
-    assert_eq!(kind(short), ErrorKind::ShapeMismatch);
-    let short = HeadGradientsMut { hidden: &mut [0.0; 4], weight: None, bias: Some(&mut [0.0; 1]) };
-    assert_eq!(kind(short), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(gradients(&mut [0.0; 3], None, None)), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(gradients(&mut [0.0; 4], Some(&mut [0.0; 3]), None)), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(gradients(&mut [0.0; 4], None, Some(&mut [0.0; 1]))), ErrorKind::ShapeMismatch);
 }

@@ -71,6 +71,20 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             backward(card, report, &case, &found)?;
         }
     }
+    for (rows, width) in [(1, 1), (1, 255), (3, 256), (2, 257), (7, 33), (20, 896)] {
+        biased(card, report, rows, width)?;
+    }
+    Ok(())
+}
+
+/// `add_bias` to rows of any width.
+fn biased(card: &Card, report: &mut Report, rows: usize, width: usize) -> Result<()> {
+    let (mut x, bias) = (random("biased", rows * width, 2.0), random("bias", width, 1.0));
+    let (x_at, bias_at) = (card.upload(&x)?, card.upload(&bias)?);
+    let grid = Grid { blocks: (3, 1), threads: 256, shared_bytes: 0 };
+    card.launch("add_bias", grid, arguments![&x_at, &bias_at, width, x.len()])?;
+    fulmar_kernel::add_bias(&mut x, &bias);
+    report.same("add_bias", &format!("{rows} x {width}"), &x_at.read()?, &x);
     Ok(())
 }
 
