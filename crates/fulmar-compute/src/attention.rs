@@ -1,4 +1,4 @@
-//! What the backward pass of attention reads.
+//! Inputs and results of attention that its backward pass reads.
 
 use crate::View;
 

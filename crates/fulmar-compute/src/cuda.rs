@@ -41,7 +41,7 @@ fn over(len: usize) -> Grid {
     Grid { blocks: (blocks, 1), threads: THREADS, shared_bytes: 0 }
 }
 
-/// Queues a kernel over `len` elements, unless there are none.
+/// Queues a kernel over `len` elements, if there is one.
 fn queue_over<const N: usize>(card: Card, kernel: &str, len: usize, arguments: [Argument; N]) -> Result<()> {
     if len == 0 { Ok(()) } else { card.queue(kernel, over(len), arguments) }
 }

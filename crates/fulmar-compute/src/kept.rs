@@ -86,10 +86,11 @@ mod tests {
 
     #[test]
     fn the_function_around_a_place_gives_its_name() {
-        let name = (|| {
+        let name_in = || {
             fn place() {}
             name_around(&place)
-        })();
+        };
+        let name = name_in();
         assert_eq!(name, "the_function_around_a_place_gives_its_name");
     }
 }

@@ -67,7 +67,7 @@ impl Compute {
         let count = memory.len().min(len);
         match (memory.view().slice(..count), resized.view_mut().slice(..count)) {
             (View::Cuda(from), ViewMut::Cuda(to)) if from.card() == to.card() => {
-                from.card().copy(from, to)?
+                from.card().copy(from, to)?;
             }
             (from, to) => self.write(&self.read(from)?, to)?,
         }

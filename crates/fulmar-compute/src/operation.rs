@@ -138,7 +138,7 @@ impl Compute {
                 fulmar_kernel::matmul_each(left.cpu(), &mut products);
             }
             Self::Cuda(_) => {
-                products.into_iter().for_each(|(out, right)| self.matmul(out, left, right, false))
+                products.into_iter().for_each(|(out, right)| self.matmul(out, left, right, false));
             }
         }
     }

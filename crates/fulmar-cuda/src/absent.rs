@@ -1,6 +1,7 @@
 //! The interface of builds without CUDA.
 
 use std::convert::Infallible;
+use std::mem::MaybeUninit;
 
 use fulmar_core::{Error, ErrorKind, Result};
 
@@ -84,9 +85,7 @@ impl Context {
         Err(Failure { function: "open", status, is_out_of_memory: false, is_fatal: false })
     }
 
-    /// # Safety
-    /// Never called.
-    pub unsafe fn download(&self, _: *mut u8, _: u64, _: usize) -> Outcome<()> {
+    pub fn download(&self, _: &mut [MaybeUninit<u8>], _: u64) -> Outcome<()> {
         match self.0 {}
     }
 

@@ -1,6 +1,7 @@
 //! Memory of a GPU, and ranges of it, which only kernels and copies read and write.
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
@@ -94,13 +95,13 @@ impl Card {
         if from.is_empty() {
             return Ok(values);
         }
-        let place = values.as_mut_ptr();
-        // SAFETY: the vector has memory for `len` elements; once the copy is done they are elements of the buffer, which are
-        // valid values of their type.
-        self.wait("a copy from the GPU", |context| unsafe {
-            context.download(place.cast(), from.address, from.len * size_of::<T>())
-        })?;
-        // SAFETY: as above.
+        // SAFETY: any memory can be written as bytes, and the vector has memory for `len` elements.
+        let bytes = unsafe {
+            let place = values.spare_capacity_mut().as_mut_ptr().cast::<MaybeUninit<u8>>();
+            std::slice::from_raw_parts_mut(place, from.len * size_of::<T>())
+        };
+        self.wait("a copy from the GPU", |context| context.download(bytes, from.address))?;
+        // SAFETY: the copy is done, and the elements of a buffer are valid values of their type.
         unsafe { values.set_len(from.len) };
         Ok(values)
     }

@@ -19,7 +19,7 @@ const EMULATED: &str = "emulated GPU";
 #[derive(Clone, Copy)]
 pub struct Card(Handle);
 
-/// What a process holds of a GPU.
+/// The state of an open GPU.
 pub struct Opened {
     gpu: Gpu,
     pub(crate) context: Context,

@@ -2,6 +2,7 @@
 //! here and in `driver.rs`.
 
 use std::ffi::{CString, c_void};
+use std::mem::MaybeUninit;
 
 use cudarc::driver::{DriverError, result, sys};
 
@@ -58,7 +59,7 @@ pub struct Graph {
     executable: sys::CUgraphExec,
 }
 
-/// How [`crate::Card`] refers to an open GPU.
+/// A reference to an open GPU.
 pub type Handle = &'static Opened;
 
 pub const fn card(handle: Handle) -> &'static Opened {
@@ -188,12 +189,9 @@ impl Context {
     }
 
     /// Copies bytes to the host and waits for them, and so for all that is queued.
-    ///
-    /// # Safety
-    /// `to` must be valid for writes of `bytes` bytes.
-    pub unsafe fn download(&self, to: *mut u8, from: u64, bytes: usize) -> Outcome<()> {
-        // SAFETY: the caller owns that many bytes on both sides; the copy is done when this returns.
-        unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, self.stream) }
+    pub fn download(&self, to: &mut [MaybeUninit<u8>], from: u64) -> Outcome<()> {
+        // SAFETY: the caller owns that many bytes on the GPU; the copy is done when this returns.
+        unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), self.stream) }
             .result()
             .map_err(failed("cuMemcpyDtoHAsync"))?;
         self.finish()
@@ -244,7 +242,7 @@ impl Context {
         Ok(())
     }
 
-    /// Queues a kernel whose arguments lie in the lowest bytes of `values`.
+    /// Queues a kernel whose arguments are in the lowest bytes of `values`.
     pub fn launch(
         &self,
         function: &Function,

@@ -10,7 +10,7 @@ use fulmar_cuda::{Buffer, Card, Grid, arguments};
 
 const GRID: Grid = Grid { blocks: (3, 1), threads: 256, shared_bytes: 0 };
 
-/// Returns the GPU, if there is one. The stage, which has one, says so.
+/// Returns the GPU, if there is one. The stage, which has one, sets the variable.
 fn card() -> Option<Card> {
     let card = Card::open(0);
     assert!(card.is_ok() || env::var_os("FULMAR_GPU_REQUIRED").is_none(), "{:?}", card.err());

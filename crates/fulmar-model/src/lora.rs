@@ -205,7 +205,7 @@ impl Lora {
     pub(crate) fn merge(&self, layout: &Layout, weights: &mut Weights) {
         for (ours, theirs) in self.scalar_tensors(layout) {
             weights.change(theirs, self.weights.compute(), |theirs| {
-                theirs.copy_from_slice(&self.weights.cpu()[ours])
+                theirs.copy_from_slice(&self.weights.cpu()[ours]);
             });
         }
         for (linear, pair) in self.adapted(layout) {

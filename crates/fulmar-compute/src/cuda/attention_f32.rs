@@ -15,7 +15,6 @@ struct Plan {
     ranges: Vec<[u32; 2]>,
 }
 
-#[expect(clippy::too_many_arguments, reason = "those of the processor's kernel, and the card")]
 pub(crate) fn attention(
     card: Card,
     shape: AttentionShape,

@@ -1,7 +1,7 @@
 //! Biases of rows and rotations of heads.
 
 use fulmar_core::Result;
-use fulmar_cuda::{Buffer, Card, Grid, Slice, SliceMut, arguments};
+use fulmar_cuda::{Argument, Buffer, Card, Grid, Slice, SliceMut, arguments};
 use fulmar_kernel::RopeTable;
 
 use super::{add_chunks, queue_over, rows_each};
@@ -45,7 +45,7 @@ pub(crate) fn rotate(
     }
     let width = x_nhe.len() / (rows * num_heads);
     let (angles, positions) = (card.upload(table.angles())?, card.upload(positions_n)?);
-    let (none, x) = (None::<&Buffer<f32>>, x_nhe.view());
+    let (none, x) = (None::<&Buffer<f32>>, Argument::from(x_nhe));
     let arguments = arguments![
         x, none, none, none, 0.0_f32, &angles, &positions, none, num_heads, 0_u32, width, x, none, none, none
     ];

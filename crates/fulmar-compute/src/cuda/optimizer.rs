@@ -1,7 +1,7 @@
 //! Steps of optimisers, and the sum of squares that clipping needs.
 
 use fulmar_core::Result;
-use fulmar_cuda::{Buffer, Card, Grid, Slice, SliceMut, arguments};
+use fulmar_cuda::{Argument, Buffer, Card, Grid, Slice, SliceMut, arguments};
 use fulmar_kernel::{AdamwStep, SgdStep};
 use half::bf16;
 
@@ -67,8 +67,8 @@ pub(crate) fn sgd_step(
 ) -> Result<()> {
     let len = weights.len();
     assert_eq!(gradients.len(), len, "all have one length");
-    let has_buffer = step.momentum > 0.0;
-    assert!(!has_buffer || buffer.len() == len, "all have one length");
+    assert!(step.momentum == 0.0 || buffer.len() == len, "all have one length");
+    let buffer = if step.momentum > 0.0 { buffer.into() } else { Argument::from(None::<&Buffer<f32>>) };
     if len == 0 {
         return Ok(());
     }
@@ -76,7 +76,7 @@ pub(crate) fn sgd_step(
         weights,
         None::<&Buffer<bf16>>,
         gradients,
-        has_buffer.then_some(buffer.view()),
+        buffer,
         step.learning_rate,
         step.momentum,
         step.dampening,
