@@ -43,13 +43,15 @@ export class OursInNode {
 
   /** Objects in, texts out. */
   renderTexts(): OurPass {
-    return this.#texts(({ messages, tools = [] }) => this.renderer.renderText(messages, { tools: tools }))
+    return this.#texts(() => this.renderer.renderTexts(this.corpus))
   }
 
   /** The same through the Jinja template. */
   renderTemplate(): OurPass {
-    return this.#texts(
-      ({ messages, tools }) => this.#template.render({ messages, ...(tools && { tools }) }).text,
+    return this.#texts(() =>
+      this.corpus.map(
+        ({ messages, tools }) => this.#template.render({ messages, ...(tools && { tools }) }).text,
+      ),
     )
   }
 
@@ -85,11 +87,8 @@ export class OursInNode {
     )
   }
 
-  #texts(render: (conversation: Conversation) => string): OurPass {
-    return timed(
-      () => this.corpus.map(render),
-      (texts) => Buffer.from(texts.join('\0')),
-    )
+  #texts(render: () => string[]): OurPass {
+    return timed(render, (texts) => Buffer.from(texts.join('\0')))
   }
 }
 

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
-import { extendPrompt, type Message } from 'fulmar/chat'
+import { Conversation, type Message } from 'fulmar/chat'
 import { chatCorpus } from './chat-corpus.js'
 import { type OurPass, OursInNode } from './chat-ours.js'
 import {
@@ -330,14 +330,16 @@ function rolloutContestants({ renderer, tokenizer, corpus }: OursInNode) {
   ])
   return {
     bridges: repeat(() => {
-      let prompt = renderer.render([ask(0, turns[0]?.[0] ?? '')], { addGenerationPrompt: true }).ids
+      using conversation = new Conversation(renderer)
+      conversation.start([ask(0, turns[0]?.[0] ?? '')])
       for (const [turn, answer] of answers.entries()) {
-        renderer.parse(answer)
         const next = turns[turn + 1]
-        if (!next) break
-        const bridge = renderer.bridge(prompt, answer, [ask(turn + 1, next[0])])
+        if (!next) {
+          conversation.parse(answer)
+          break
+        }
+        const { bridge } = conversation.turn(answer, [ask(turn + 1, next[0])])
         if (!bridge.ok) throw new Error(`turn ${turn} must be bridged: got ${bridge.reason}`)
-        prompt = extendPrompt(prompt, answer, bridge)
       }
     }),
     everyTurn: repeat(() => {

@@ -2,18 +2,21 @@
 
 #![expect(clippy::too_many_arguments, reason = "a turn of a ledger is seven columns and options")]
 
+use std::sync::Arc;
+
 use fulmar::chat;
-use fulmar::core::{Error, ErrorKind, exact_options_from_json, options_from_json};
+use fulmar::core::{Error, ErrorKind, exact_options_from_json, index_from_f64, options_from_json};
 use napi::Env;
-use napi::bindgen_prelude::{Either, Float32Array, Uint8Array, Uint32Array, Uint32ArraySlice};
+use napi::bindgen_prelude::{Either, Float32Array, Uint8Array, Uint32Array, Uint32ArraySlice, Utf16String};
 use napi_derive::napi;
 use serde_json::{Value, json};
 
+mod conversation;
 mod history;
 
 use crate::error::{Result, coded, guard};
 use crate::slot::Slot;
-use crate::text::{JsText, js_text};
+use crate::text::{JsText, js_text, rust_text};
 use crate::tokenizer::Tokenizer;
 
 fn bytes(mask: &[bool]) -> Uint8Array {
@@ -29,10 +32,35 @@ fn copied<'env>(env: &'env Env, words: &[u32]) -> Result<Uint32ArraySlice<'env>>
     })
 }
 
+/// Returns the words of an extension, or the name of a refusal.
+fn bridged<'env>(env: &'env Env, bridge: &chat::Bridge) -> Result<Either<Uint32ArraySlice<'env>, String>> {
+    match bridge {
+        chat::Bridge::Extended(extension) => Ok(Either::A(copied(env, &extension.to_words())?)),
+        chat::Bridge::Declined(refusal) => Ok(Either::B(refusal.name().to_owned())),
+    }
+}
+
+/// Reads `num_packed` messages, or JSON.
+fn read_messages(messages: &Utf16String, num_packed: Option<f64>) -> fulmar::core::Result<chat::History> {
+    let text = rust_text(messages);
+    match num_packed {
+        Some(num_packed) => chat::History::from_packed(&text, index_from_f64("num_packed", num_packed)?),
+        None => chat::History::from_json(&text),
+    }
+}
+
+/// Texts of `fulmar_chat::RenderedTexts`.
+#[napi(object, object_from_js = false)]
+pub struct RenderedTexts {
+    #[napi(ts_type = "string")]
+    pub text: JsText,
+    pub ends: Uint32Array,
+}
+
 /// Any `fulmar_chat::Renderer`.
 #[napi]
 pub struct Renderer {
-    inner: Slot<Box<dyn chat::Renderer>>,
+    inner: Slot<Arc<dyn chat::Renderer>>,
 }
 
 #[napi]
@@ -43,15 +71,20 @@ impl Renderer {
         guard(|| {
             let config = options_from_json("config", &config)?;
             let renderer = chat::create_renderer(tokenizer.share()?, &config)?;
-            Ok(Self { inner: Slot::new("renderer", renderer) })
+            Ok(Self { inner: Slot::new("renderer", renderer.into()) })
         })
     }
 
     /// Returns the tokens of a conversation, see `Rendered::to_words`.
     #[napi]
-    pub fn render(&self, messages: String, contents: Option<&[u8]>, options: String) -> Result<Uint32Array> {
+    pub fn render(
+        &self,
+        messages: Utf16String,
+        num_packed: Option<f64>,
+        options: String,
+    ) -> Result<Uint32Array> {
         guard(|| {
-            let history = chat::History::from_packed(&messages, contents)?;
+            let history = read_messages(&messages, num_packed)?;
             let options = exact_options_from_json("options", &options)?;
             self.inner.with(|renderer| Ok(renderer.render(history.chat()?, &options)?.to_words().into()))
         })
@@ -59,11 +92,26 @@ impl Renderer {
 
     /// Returns the text of a conversation.
     #[napi(ts_return_type = "string")]
-    pub fn render_text(&self, messages: String, contents: Option<&[u8]>, options: String) -> Result<JsText> {
+    pub fn render_text(
+        &self,
+        messages: Utf16String,
+        num_packed: Option<f64>,
+        options: String,
+    ) -> Result<JsText> {
         guard(|| {
-            let history = chat::History::from_packed(&messages, contents)?;
+            let history = read_messages(&messages, num_packed)?;
             let options = exact_options_from_json("options", &options)?;
             self.inner.with(|renderer| Ok(js_text(renderer.render_text(history.chat()?, &options)?)))
+        })
+    }
+
+    /// Returns the texts of packed conversations, see `fulmar_chat::render_texts`.
+    #[napi]
+    pub fn render_texts(&self, packed: Utf16String, num_records: f64) -> Result<RenderedTexts> {
+        guard(|| {
+            let (packed, num_records) = (rust_text(&packed), index_from_f64("num_records", num_records)?);
+            let texts = self.inner.with(|renderer| chat::render_texts(&**renderer, &packed, num_records))?;
+            Ok(RenderedTexts { text: js_text(texts.text), ends: texts.ends.into() })
         })
     }
 
@@ -74,28 +122,25 @@ impl Renderer {
         env: &'env Env,
         prompt: &[u32],
         completion: &[u32],
-        messages: String,
-        contents: Option<&[u8]>,
+        messages: Utf16String,
+        num_packed: Option<f64>,
         tools: String,
     ) -> Result<Either<Uint32ArraySlice<'env>, String>> {
         let bridge = guard(|| {
-            let history = chat::History::from_packed(&messages, contents)?;
+            let history = read_messages(&messages, num_packed)?;
             let tools: Vec<Value> = exact_options_from_json("tools", &tools)?;
             self.inner.with(|renderer| renderer.bridge(prompt, completion, history.chat()?, &tools))
         })?;
-        match bridge {
-            chat::Bridge::Extended(extension) => Ok(Either::A(copied(env, &extension.to_words())?)),
-            chat::Bridge::Declined(refusal) => Ok(Either::B(refusal.name().to_owned())),
-        }
+        bridged(env, &bridge)
     }
 
-    /// Parses a completion; returns JSON.
-    #[napi]
-    pub fn parse(&self, ids: &[u32], prompt: Option<&[u32]>, tools: String) -> Result<String> {
+    /// Parses a completion, see `Parsed::to_text`.
+    #[napi(ts_return_type = "string")]
+    pub fn parse(&self, ids: &[u32], prompt: Option<&[u32]>, tools: String) -> Result<JsText> {
         guard(|| {
             let tools = exact_options_from_json("tools", &tools)?;
             let options = chat::ParseOptions { prompt_ids: prompt.map(<[u32]>::to_vec), tools };
-            self.inner.with(|renderer| Ok(json!(renderer.parse(ids, &options)?).to_string()))
+            self.inner.with(|renderer| Ok(js_text(renderer.parse(ids, &options)?.to_text())))
         })
     }
 

@@ -1,6 +1,9 @@
-//! Transfer of long texts to JavaScript.
+//! Transfer of long texts from and to JavaScript.
 
 use napi::bindgen_prelude::{Either, Utf16String};
+
+/// Most bytes that UTF-8 needs for one unit of UTF-16.
+const UNIT_BYTES_MAX: usize = 3;
 
 /// A text in the form that is fastest to transfer.
 pub type JsText = Either<String, Utf16String>;
@@ -15,4 +18,13 @@ pub fn js_text(text: String) -> JsText {
     let num_units = encoding_rs::mem::convert_str_to_utf16(&text, &mut units);
     units.truncate(num_units);
     Either::B(units.into())
+}
+
+/// Returns a text of JavaScript, transcoded with vector instructions. Half a surrogate pair becomes U+FFFD.
+pub fn rust_text(text: &Utf16String) -> String {
+    let mut bytes = vec![0; text.len() * UNIT_BYTES_MAX];
+    let num_bytes = encoding_rs::mem::convert_utf16_to_utf8(text, &mut bytes);
+    bytes.truncate(num_bytes);
+    // The bytes are UTF-8, so this only checks them.
+    String::from_utf8(bytes).unwrap_or_default()
 }

@@ -5,10 +5,11 @@
 use std::sync::Arc;
 
 use fulmar::chat;
-use fulmar::core::{exact_options_from_json, options_from_json};
+use fulmar::core::{exact_options_from_json, index_from_f64, options_from_json};
 use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
 
+mod conversation;
 #[cfg(feature = "whole")]
 mod history;
 mod mask;
@@ -20,10 +21,33 @@ fn bytes(mask: &[bool]) -> Vec<u8> {
     mask.iter().map(|&bit| u8::from(bit)).collect()
 }
 
+/// Returns the words of an extension, or the name of a refusal.
+fn bridged(bridge: &chat::Bridge) -> JsValue {
+    match bridge {
+        chat::Bridge::Extended(extension) => js_sys::Uint32Array::from(&extension.to_words()[..]).into(),
+        chat::Bridge::Declined(refusal) => refusal.name().into(),
+    }
+}
+
+/// Reads `num_packed` messages, or JSON.
+fn read_messages(messages: &str, num_packed: Option<f64>) -> fulmar::core::Result<chat::History> {
+    match num_packed {
+        Some(num_packed) => chat::History::from_packed(messages, index_from_f64("num_packed", num_packed)?),
+        None => chat::History::from_json(messages),
+    }
+}
+
+/// Texts of `fulmar_chat::RenderedTexts`.
+#[wasm_bindgen(getter_with_clone)]
+pub struct RenderedTexts {
+    pub text: String,
+    pub ends: Vec<u32>,
+}
+
 /// Any `fulmar_chat::Renderer`.
 #[wasm_bindgen]
 pub struct Renderer {
-    inner: Box<dyn chat::Renderer>,
+    inner: Arc<dyn chat::Renderer>,
 }
 
 #[wasm_bindgen]
@@ -32,23 +56,37 @@ impl Renderer {
     #[wasm_bindgen(constructor)]
     pub fn new(tokenizer: &Tokenizer, config: &str) -> Result<Self> {
         let tokenizer = Arc::clone(&tokenizer.inner);
-        guard(|| Ok(Self { inner: chat::create_renderer(tokenizer, &options_from_json("config", config)?)? }))
+        guard(|| {
+            Ok(Self {
+                inner: chat::create_renderer(tokenizer, &options_from_json("config", config)?)?.into(),
+            })
+        })
     }
 
     /// Returns the tokens of a conversation, see `Rendered::to_words`.
-    pub fn render(&self, messages: &str, contents: Option<Vec<u8>>, options: &str) -> Result<Vec<u32>> {
+    pub fn render(&self, messages: &str, num_packed: Option<f64>, options: &str) -> Result<Vec<u32>> {
         guard(move || {
-            let history = chat::History::from_packed(messages, contents.as_deref())?;
+            let history = read_messages(messages, num_packed)?;
             Ok(self.inner.render(history.chat()?, &exact_options_from_json("options", options)?)?.to_words())
         })
     }
 
     /// Returns the text of a conversation.
     #[wasm_bindgen(js_name = renderText)]
-    pub fn render_text(&self, messages: &str, contents: Option<Vec<u8>>, options: &str) -> Result<String> {
+    pub fn render_text(&self, messages: &str, num_packed: Option<f64>, options: &str) -> Result<String> {
         guard(move || {
-            let history = chat::History::from_packed(messages, contents.as_deref())?;
+            let history = read_messages(messages, num_packed)?;
             self.inner.render_text(history.chat()?, &exact_options_from_json("options", options)?)
+        })
+    }
+
+    /// Returns the texts of packed conversations, see `fulmar_chat::render_texts`.
+    #[wasm_bindgen(js_name = renderTexts)]
+    pub fn render_texts(&self, packed: &str, num_records: f64) -> Result<RenderedTexts> {
+        guard(|| {
+            let num_records = index_from_f64("num_records", num_records)?;
+            let texts = chat::render_texts(&*self.inner, packed, num_records)?;
+            Ok(RenderedTexts { text: texts.text, ends: texts.ends })
         })
     }
 
@@ -59,27 +97,22 @@ impl Renderer {
         prompt: &[u32],
         completion: &[u32],
         messages: &str,
-        contents: Option<Vec<u8>>,
+        num_packed: Option<f64>,
         tools: &str,
     ) -> Result<JsValue> {
         guard(move || {
-            let history = chat::History::from_packed(messages, contents.as_deref())?;
+            let history = read_messages(messages, num_packed)?;
             let tools: Vec<Value> = exact_options_from_json("tools", tools)?;
-            match self.inner.bridge(prompt, completion, history.chat()?, &tools)? {
-                chat::Bridge::Extended(extension) => {
-                    Ok(js_sys::Uint32Array::from(&extension.to_words()[..]).into())
-                }
-                chat::Bridge::Declined(refusal) => Ok(refusal.name().into()),
-            }
+            Ok(bridged(&self.inner.bridge(prompt, completion, history.chat()?, &tools)?))
         })
     }
 
-    /// Parses a completion; returns JSON.
+    /// Parses a completion, see `Parsed::to_text`.
     pub fn parse(&self, ids: &[u32], prompt: Option<Vec<u32>>, tools: &str) -> Result<String> {
         guard(|| {
             let options =
                 chat::ParseOptions { prompt_ids: prompt, tools: exact_options_from_json("tools", tools)? };
-            Ok(json!(self.inner.parse(ids, &options)?).to_string())
+            Ok(self.inner.parse(ids, &options)?.to_text())
         })
     }
 

@@ -3,7 +3,7 @@
 mod column;
 mod join;
 mod json;
-mod packed;
+pub(crate) mod packed;
 mod spec;
 
 use fulmar_core::{Error, ErrorKind, limits};

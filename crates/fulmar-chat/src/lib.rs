@@ -9,6 +9,7 @@ mod check;
 mod completion;
 mod config;
 mod content;
+mod conversation;
 mod family;
 mod from_text;
 mod history;
@@ -19,6 +20,7 @@ mod message_view;
 mod opaque;
 mod python_json;
 mod rendered;
+mod rendered_texts;
 mod renderer;
 mod script;
 mod tool_call;
@@ -28,6 +30,7 @@ pub use apply_chat_template::{ChatTemplateOptions, EncodedChats, Side, Templated
 pub use check::check_renderer;
 pub use config::{RendererConfig, create_renderer};
 pub use content::{ContentBase, ContentKind};
+pub use conversation::Conversation;
 pub use family::{
     ChatMlRenderer, DeepseekR1Options, DeepseekV3Options, Glm45Options, GptOssOptions, Llama3Options,
     MinimaxM2Options, Qwen3Options, Qwen35Options, Qwen36Options,
@@ -46,6 +49,7 @@ pub use rendered::{
     Rendered, attribute_text_segments, extract_message_tool_names, reject_assistant_in_extension,
     trim_to_turn_close,
 };
+pub use rendered_texts::{RenderedTexts, render_texts};
 pub use renderer::{
     Bridge, BridgeRefusal, Extension, Origin, ParseOptions, Parsed, ParsedToolCall, PrefixStability,
     RenderOptions, Renderer, RendererFacts, ThinkingRetention, ToolCallStatus,

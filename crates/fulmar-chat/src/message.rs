@@ -1,7 +1,7 @@
 //! One message: an open dictionary, as chat APIs exchange it.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fulmar_core::{Error, ErrorKind, limits};
 use serde::{Deserialize, Serialize, Serializer};
@@ -20,11 +20,23 @@ use crate::{ContentBase, PADDING_ROLE, Result};
 /// assert_eq!(message.into_value(), dictionary);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Message {
     /// Shared by all copies: histories copy messages often and change none.
-    fields: Arc<Map<String, Value>>,
+    form: Arc<Form>,
+}
+
+/// The fields of a message.
+#[derive(Debug)]
+enum Form {
+    /// A role and a text, in this order, as most messages are: a map of them costs more than rendering them.
+    Plain {
+        role: Value,
+        content: Value,
+        fields: OnceLock<Map<String, Value>>,
+    },
+    Whole(Map<String, Value>),
 }
 
 impl Message {
@@ -34,7 +46,16 @@ impl Message {
     /// `Empty` if `role` is empty; `LimitExceeded` if the strings together exceed
     /// [`limits::MESSAGE_BYTES_MAX`].
     pub fn new(role: &str, content: &str) -> Result<Self> {
-        Self::from_value(serde_json::json!({ "role": role, "content": content }))
+        check_num_bytes("role".len() + role.len() + "content".len() + content.len())?;
+        if role.is_empty() {
+            return Err(empty_role());
+        }
+        Ok(Self::plain(role, content))
+    }
+
+    fn plain(role: &str, content: &str) -> Self {
+        let (role, content) = (Value::String(role.to_owned()), Value::String(content.to_owned()));
+        Self { form: Arc::new(Form::Plain { role, content, fields: OnceLock::new() }) }
     }
 
     /// Reads a message from the JSON object `value`.
@@ -49,9 +70,7 @@ impl Message {
             return Err(malformed("message must be an object", &value));
         };
         match fields.get("role") {
-            Some(Value::String(role)) if role.is_empty() => {
-                return Err(Error::new(ErrorKind::Empty, "role must be a name: got an empty one"));
-            }
+            Some(Value::String(role)) if role.is_empty() => return Err(empty_role()),
             Some(Value::String(_)) => {}
             other => return Err(malformed("role must be text", other.unwrap_or(&Value::Null))),
         }
@@ -60,7 +79,7 @@ impl Message {
             Some(Value::Array(parts)) => check_parts(parts)?,
             Some(other) => return Err(malformed("content must be text, a list of parts or null", other)),
         }
-        Ok(Self { fields: Arc::new(fields) })
+        Ok(Self { form: Arc::new(Form::Whole(fields)) })
     }
 
     /// Returns the role.
@@ -72,8 +91,13 @@ impl Message {
     /// Returns the value of `key`, known or unknown.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&Value> {
-        // A message has few keys: a linear search is cheaper than hashing.
-        self.fields.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+        match (&*self.form, key) {
+            (Form::Plain { role, .. }, "role") => Some(role),
+            (Form::Plain { content, .. }, "content") => Some(content),
+            (Form::Plain { .. }, _) => None,
+            // A message has few keys: a linear search is cheaper than hashing.
+            (Form::Whole(fields), _) => fields.iter().find(|(name, _)| *name == key).map(|(_, value)| value),
+        }
     }
 
     /// Returns the content as one text: parts of type `text` concatenated, or an empty text without content.
@@ -149,15 +173,19 @@ impl Message {
 
     /// Returns a padding message.
     pub(crate) fn padding() -> Self {
-        let pairs = [("role", PADDING_ROLE), ("content", "")];
-        let fields = pairs.map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect();
-        Self { fields: Arc::new(fields) }
+        Self::plain(PADDING_ROLE, "")
     }
 
     /// Returns the dictionary.
     #[must_use]
     pub fn fields(&self) -> &Map<String, Value> {
-        &self.fields
+        match &*self.form {
+            Form::Plain { role, content, fields } => fields.get_or_init(|| {
+                let pairs = [("role", role), ("content", content)];
+                pairs.map(|(key, value)| (key.to_owned(), value.clone())).into_iter().collect()
+            }),
+            Form::Whole(fields) => fields,
+        }
     }
 
     /// Returns the dictionary, unchanged.
@@ -169,13 +197,23 @@ impl Message {
 
 impl From<Message> for Map<String, Value> {
     fn from(message: Message) -> Self {
-        Arc::unwrap_or_clone(message.fields)
+        match Arc::try_unwrap(message.form) {
+            Ok(Form::Whole(fields)) => fields,
+            Ok(form) => Message { form: Arc::new(form) }.fields().clone(),
+            Err(form) => Message { form }.fields().clone(),
+        }
+    }
+}
+
+impl PartialEq for Message {
+    fn eq(&self, other: &Self) -> bool {
+        self.fields() == other.fields()
     }
 }
 
 impl Serialize for Message {
     fn serialize<S: Serializer>(&self, output: S) -> std::result::Result<S::Ok, S::Error> {
-        self.fields.as_ref().serialize(output)
+        self.fields().serialize(output)
     }
 }
 
@@ -185,6 +223,10 @@ impl TryFrom<Value> for Message {
     fn try_from(value: Value) -> Result<Self> {
         Self::from_value(value)
     }
+}
+
+fn empty_role() -> Error {
+    Error::new(ErrorKind::Empty, "role must be a name: got an empty one")
 }
 
 fn check_parts(parts: &[Value]) -> Result<()> {

@@ -227,6 +227,28 @@ pub struct Parsed {
     pub overran: bool,
 }
 
+impl Parsed {
+    /// Returns the form that JavaScript reads: a digit and the content, if that is all, and JSON otherwise. The digit is 1 if
+    /// a stop was sampled, plus 2 if the content contains special tokens.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_chat::Parsed;
+    /// let parsed = Parsed { content: "4".to_owned(), reasoning_complete: true, finished: true, ..Parsed::default() };
+    /// assert_eq!(parsed.to_text(), "14");
+    /// let thought = Parsed { reasoning_content: Some("2+2".to_owned()), ..parsed };
+    /// assert!(thought.to_text().starts_with("{\"content\":\"4\",\"reasoningContent\":\"2+2\""));
+    /// ```
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        if self.reasoning_content.is_some() || !self.reasoning_complete || !self.tool_calls.is_empty() {
+            return serde_json::json!(self).to_string();
+        }
+        let digit = u8::from(self.finished) + 2 * u8::from(self.overran);
+        format!("{digit}{}", self.content)
+    }
+}
+
 /// The messages that can be appended after an assistant's turn without changing the earlier tokens when the
 /// conversation is rendered again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

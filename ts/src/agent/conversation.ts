@@ -10,8 +10,8 @@
  */
 
 import type { BranchReason, BridgeRefusal, Message, Rendered, Renderer, ToolSpec } from '../chat/index.js'
+import { PromptStore } from '../chat/prompt-store.js'
 import type { TurnFork } from '../rollout/index.js'
-import { PromptStore } from '../rollout/prompt-store.js'
 import { messageKey } from './message-key.js'
 import { type SampledAnswer, TreeNode, type Walk, walk } from './message-tree.js'
 

@@ -1,15 +1,20 @@
 /** The one door to renderers. */
 
-import { call, checkKnownKeys, checkTypedArray, Handle } from '../core/index.js'
-import { type RawRenderer, raw } from '../native/index.js'
+import { checkGiven, checkKnownKeys, checkList, checkTypedArray, FulmarError, Handle } from '../core/index.js'
+import { type RawConversation, type RawRenderer, raw } from '../native/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
+import { type ConversationCore, converse } from './conversation.js'
 import { checkContentPlace, type Message } from './message.js'
-import { withMessages } from './packed-messages.js'
+import { type CheckMessage, withMessages } from './packed-messages.js'
+import { CONVERSATION_KEYS, packTexts } from './packed-texts.js'
+import { fromText } from './parsed-text.js'
+import { optionsText, toText } from './render-options.js'
 import { fromWords } from './rendered-words.js'
 import type {
   Bridge,
   BridgeOptions,
   BridgeRefusal,
+  ConversationText,
   JsonList,
   ParsedResponse,
   ParseOptions,
@@ -17,6 +22,7 @@ import type {
   Rendered,
   Renderer,
   RenderOptions,
+  ToolSpec,
 } from './renderer.js'
 import type { RendererConfig, ThinkingRetention } from './renderer-config.js'
 
@@ -26,6 +32,30 @@ export interface DisposableRenderer extends Renderer {
   readonly name: Exclude<RendererConfig['name'], 'auto'>
   /** Reason for the choice, a sentence. */
   readonly reason: string
+  /**
+   * Returns the texts of {@link Renderer.renderText} for many conversations, which takes less time than one by one.
+   * Texts of a few conversations share memory: one that is kept keeps the others.
+   * @throws {FulmarError} As {@link Renderer.renderText}, with the index of the conversation.
+   *
+   * @example
+   * ```ts
+   * import { CharTokenizer } from 'fulmar'
+   * import { createRenderer } from 'fulmar/chat'
+   * import assert from 'node:assert/strict'
+   *
+   * using tokenizer = new CharTokenizer()
+   * using renderer = createRenderer(tokenizer, { name: 'chatml' })
+   * const texts = renderer.renderTexts([
+   *   { messages: [{ role: 'user', content: 'Hi' }] },
+   *   { messages: [{ role: 'user', content: 'Ho' }], addGenerationPrompt: true },
+   * ])
+   * assert.deepEqual(texts, [
+   *   '<|im_start|>user\nHi<|im_end|>\n',
+   *   '<|im_start|>user\nHo<|im_end|>\n<|im_start|>assistant\n',
+   * ])
+   * ```
+   */
+  renderTexts(conversations: readonly ConversationText[]): string[]
   /** Gives the native memory back. */
   [Symbol.dispose](): void
 }
@@ -95,21 +125,65 @@ class NativeRenderer implements DisposableRenderer {
   }
 
   render(messages: JsonList<Message>, options: RenderOptions = {}): Rendered {
-    const asked = toOptionsText(options)
+    const asked = optionsText(options)
     return this.#native.call((native) =>
       withMessages(
         messages,
-        (list, contents) => fromWords(native.render(list, contents, asked)).rendered,
+        (list, numPacked) => fromWords(native.render(list, numPacked, asked)).rendered,
         this.#check,
       ),
     )
   }
 
   renderText(messages: JsonList<Message>, options: RenderOptions = {}): string {
-    const asked = toOptionsText(options)
+    const asked = optionsText(options)
     return this.#native.call((native) =>
-      withMessages(messages, (list, contents) => native.renderText(list, contents, asked), this.#check),
+      withMessages(messages, (list, numPacked) => native.renderText(list, numPacked, asked), this.#check),
     )
+  }
+
+  renderTexts(conversations: readonly ConversationText[]): string[] {
+    checkList('conversations', conversations)
+    const texts: string[] = []
+    while (texts.length < conversations.length) this.#appendTexts(conversations, texts)
+    return texts
+  }
+
+  /** Appends the texts of the next conversations, in one call of the core if they can be packed. */
+  #appendTexts(conversations: readonly ConversationText[], texts: string[]): void {
+    const first = texts.length
+    const packed = packTexts(conversations, first, this.#check)
+    if (packed !== undefined) {
+      try {
+        const { text, ends } = this.#native.call((native) =>
+          native.renderTexts(packed.text, packed.numRecords),
+        )
+        let start = 0
+        for (const end of ends) {
+          texts.push(text.slice(start, end))
+          start = end
+        }
+        return
+      } catch {
+        // Below each is rendered alone, which reports errors better and accepts what cannot be packed.
+        texts.length = first
+      }
+    }
+    const end = packed?.end ?? first + 1
+    for (const conversation of conversations.slice(first, end))
+      texts.push(this.#textOf(conversation, texts.length))
+  }
+
+  #textOf(conversation: ConversationText, index: number): string {
+    try {
+      checkGiven('conversation', conversation)
+      checkKnownKeys('conversation', conversation, CONVERSATION_KEYS, ['messages'])
+      const { messages, ...options } = conversation
+      return this.renderText(messages, options)
+    } catch (error) {
+      if (!(error instanceof FulmarError)) throw error
+      throw new FulmarError(error.code, `conversations[${index}]: ${error.message}`, { cause: error })
+    }
   }
 
   bridge(
@@ -125,12 +199,17 @@ class NativeRenderer implements DisposableRenderer {
     const bridge = this.#native.call((native) =>
       withMessages(
         newMessages,
-        (list, contents) => native.bridge(previousPromptIds, previousCompletionIds, list, contents, tools),
+        (list, numPacked) => native.bridge(previousPromptIds, previousCompletionIds, list, numPacked, tools),
         this.#check,
       ),
     )
-    if (typeof bridge === 'string') return { ok: false, reason: bridge as BridgeRefusal }
-    return { ok: true, ...fromWords(bridge) }
+    return bridgeOf(bridge)
+  }
+
+  [converse](tools: JsonList<ToolSpec>): ConversationCore {
+    const text = toText(tools)
+    const make = () => this.#native.call((native) => new raw.Conversation(native, text))
+    return new NativeConversation(new Handle('Conversation', make), this.#check)
   }
 
   parse(ids: Uint32Array, options: ParseOptions = {}): ParsedResponse {
@@ -139,7 +218,7 @@ class NativeRenderer implements DisposableRenderer {
     const { promptIds, tools } = options
     if (promptIds !== undefined) checkTypedArray('promptIds', promptIds, Uint32Array)
     const text = toText(tools ?? [])
-    return JSON.parse(this.#native.call((native) => native.parse(ids, promptIds, text)))
+    return fromText(this.#native.call((native) => native.parse(ids, promptIds, text)))
   }
 
   prefixStability(): PrefixStability {
@@ -155,19 +234,46 @@ class NativeRenderer implements DisposableRenderer {
   }
 }
 
+/** A conversation whose tokens the core holds. */
+class NativeConversation implements ConversationCore {
+  readonly #native: Handle<RawConversation>
+  readonly #check: CheckMessage | undefined
+
+  constructor(native: Handle<RawConversation>, check: CheckMessage | undefined) {
+    this.#native = native
+    this.#check = check
+  }
+
+  start(messages: JsonList<Message>): Rendered {
+    const start = (native: RawConversation) =>
+      withMessages(messages, (text, numPacked) => native.start(text, numPacked), this.#check)
+    return fromWords(this.#native.call(start)).rendered
+  }
+
+  parse(completionIds: Uint32Array): ParsedResponse {
+    checkTypedArray('completionIds', completionIds, Uint32Array)
+    return fromText(this.#native.call((native) => native.parse(completionIds)))
+  }
+
+  extend(completionIds: Uint32Array, messages: JsonList<Message>): Bridge {
+    checkTypedArray('completionIds', completionIds, Uint32Array)
+    const extend = (native: RawConversation) =>
+      withMessages(messages, (text, numPacked) => native.extend(completionIds, text, numPacked), this.#check)
+    return bridgeOf(this.#native.call(extend))
+  }
+
+  free(): void {
+    this.#native.free()
+  }
+}
+
+function bridgeOf(bridge: Uint32Array | string): Bridge {
+  if (typeof bridge === 'string') return { ok: false, reason: bridge as BridgeRefusal }
+  return { ok: true, ...fromWords(bridge) }
+}
+
 /** The configuration as JSON text; a clock shows UTC. */
 function configText(config: RendererConfig): string {
   const isTimed = config.name === 'opaque' && config.now instanceof Date
   return JSON.stringify(isTimed ? { ...config, now: config.now.toISOString().slice(0, -1) } : config)
-}
-
-/** A list as JSON text; text is taken for such. */
-function toText(list: JsonList<unknown>): string {
-  return typeof list === 'string' ? list : call(() => String(JSON.stringify(list)))
-}
-
-function toOptionsText(options: RenderOptions): string {
-  checkKnownKeys('options', options, ['addGenerationPrompt', 'tools'])
-  const { addGenerationPrompt = false, tools = [] } = options
-  return `{"addGenerationPrompt":${JSON.stringify(addGenerationPrompt)},"tools":${toText(tools)}}`
 }

@@ -1,5 +1,6 @@
 /** Conversations to exact tokens and back. */
 
+export { Conversation, type ConversationOptions, type ConversationTurn } from './conversation.js'
 export { createRenderer, type DisposableRenderer } from './create-renderer.js'
 export { Ledger, type LedgerJson } from './ledger.js'
 export { type MaskOptions, type MaskParts, type TokenMasks, tokenMasks } from './mask.js'
@@ -26,6 +27,7 @@ export {
   type Bridge,
   type BridgeOptions,
   type BridgeRefusal,
+  type ConversationText,
   type Extension,
   type JsonList,
   ORIGINS,

@@ -4,34 +4,31 @@ import { call, FulmarError } from '../core/index.js'
 import type { Message } from './message.js'
 import type { JsonList } from './renderer.js'
 
-/** Room for the contents of a conversation. Larger ones get their own. */
-const SCRATCH_BYTES = 1 << 20
-/** Most bytes that UTF-8 needs for one unit of UTF-16. */
-const UNIT_BYTES_MAX = 3
+/** Letters of the roles of plain messages in a packed text. */
+const LETTERS: Readonly<Record<string, string>> = { system: 's', user: 'u', assistant: 'a', tool: 't' }
 
-const encoder = new TextEncoder()
-const NONE = new Uint8Array()
-let scratch = NONE
+/** Checks each message that has more than a role and a text. */
+export type CheckMessage = (message: Message, index: number) => void
 
 /**
- * Calls `body` with `messages` in a packed form: a JSON list in which a text is the role of a plain message, and the
- * contents of those as UTF-8, each followed by a NUL. Messages that this form cannot hold, or that are refused in it, are
- * passed as ordinary JSON, whose errors are exact. `check` gets each message that has more than a role and a text.
+ * Calls `body` with `messages` in a packed form: for each plain message a letter for its role and the content, for others
+ * their JSON, each followed by a NUL. Their number shows a content with a NUL. Messages that this form cannot hold, or that are refused in it, are passed as
+ * ordinary JSON, whose errors are exact.
  */
 export function withMessages<R>(
   messages: JsonList<Message>,
-  body: (list: string, contents: Uint8Array | undefined) => R,
-  check?: (message: Message, index: number) => void,
+  body: (messages: string, numPacked: number | undefined) => R,
+  check?: CheckMessage,
 ): R {
-  const packed = typeof messages === 'string' ? undefined : pack(messages, check)
+  if (typeof messages === 'string') return body(messages, undefined)
+  const packed = pack(messages, check)
   if (packed !== undefined) {
     try {
-      return body(packed.list, encode(packed.contents))
+      return body(packed, messages.length)
     } catch {
       // The slower path below reports these better, or accepts them: half a surrogate pair, a NUL, U+FFFD.
     }
   }
-  if (typeof messages === 'string') return body(messages, undefined)
   try {
     return body(
       call(() => String(JSON.stringify(messages))),
@@ -63,42 +60,33 @@ function brokenText(messages: unknown, cause: unknown): FulmarError | undefined 
 
 const HALF = /\p{Surrogate}/u
 
-/** Returns `undefined` for values that are not lists of objects, and for lists that gain nothing. */
-function pack(
-  messages: readonly Message[],
-  check?: (message: Message, index: number) => void,
-): { readonly list: string; readonly contents: string } | undefined {
+/** Returns the packed form of `messages`; `undefined` for values that are not lists of objects. */
+export function pack(messages: readonly Message[], check?: CheckMessage): string | undefined {
   if (!Array.isArray(messages)) return undefined
-  let [list, contents] = ['', '']
-  for (const [index, message] of (messages as readonly (Message | null)[]).entries()) {
-    if (typeof message !== 'object' || message === null) return undefined
-    if (isPlain(message)) {
-      list += `${list === '' ? '[' : ','}${JSON.stringify(message.role)}`
-      contents += `${message.content}\0`
+  let packed = ''
+  let index = 0
+  for (const message of messages as readonly (Message | null)[]) {
+    if (typeof message !== 'object' || message === null || Array.isArray(message)) return undefined
+    const letter = letterOf(message)
+    if (letter !== undefined) {
+      packed += `${letter}${message.content}\0`
     } else {
       check?.(message, index)
-      const whole = call(() => String(JSON.stringify(message)))
-      list += `${list === '' ? '[' : ','}${whole}`
+      packed += `${call(() => String(JSON.stringify(message)))}\0`
     }
+    index += 1
   }
-  return contents === '' ? undefined : { list: `${list}]`, contents }
+  return packed
 }
 
-/** Returns true if a message has exactly a role and a text, in this order. */
-function isPlain(message: Message): boolean {
+/** Returns the letter of the role of a message that has exactly a role and a text, in this order. */
+function letterOf(message: Message): string | undefined {
   let numKeys = 0
   for (const key in message) {
-    if (key !== (numKeys === 0 ? 'role' : 'content')) return false
+    if (key !== (numKeys === 0 ? 'role' : 'content')) return undefined
     numKeys += 1
   }
-  const { role, content } = message
-  const isDictionary = Object.getPrototypeOf(message) === Object.prototype
-  return numKeys === 2 && typeof role === 'string' && typeof content === 'string' && isDictionary
-}
-
-/** UTF-8, valid until the next call. */
-function encode(text: string): Uint8Array {
-  if (text.length > SCRATCH_BYTES / UNIT_BYTES_MAX) return encoder.encode(text)
-  if (scratch.length === 0) scratch = new Uint8Array(SCRATCH_BYTES)
-  return scratch.subarray(0, encoder.encodeInto(text, scratch).written)
+  if (numKeys !== 2 || typeof message.content !== 'string') return undefined
+  if (Object.getPrototypeOf(message) !== Object.prototype) return undefined
+  return Object.hasOwn(LETTERS, message.role) ? LETTERS[message.role] : undefined
 }

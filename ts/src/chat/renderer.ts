@@ -163,6 +163,11 @@ export interface RenderOptions extends BridgeOptions {
   readonly addGenerationPrompt?: boolean
 }
 
+/** A conversation with the options of its rendering. */
+export interface ConversationText extends RenderOptions {
+  readonly messages: JsonList<Message>
+}
+
 /**
  * Conversations to token ids and back. Rendering never turns text into special tokens, and a bridge never encodes
  * sampled tokens again.

@@ -20,6 +20,10 @@ export interface Raw extends Partial<RawAddon> {
     /** Reads a whole file. */
     read(bytes: Uint8Array, name: string, options: string): RawColumnsFile
   }
+  readonly Conversation: {
+    /** Makes a conversation without tokens; it shares the renderer. */
+    new (renderer: RawRenderer, tools: string): RawConversation
+  }
   readonly Decoder: {
     /** Makes a decoder with random weights. */
     new (configJson: string, seed: number, dtype: string): RawDecoder
@@ -82,8 +86,8 @@ export interface Raw extends Partial<RawAddon> {
     create(buffer: RawReplayBuffer, options: string, seed: number): RawHindsight
   }
   readonly History: {
-    /** Reads JSON, packed if there are contents. */
-    new (messages: string, contents?: Uint8Array | null | undefined): RawHistory
+    /** Reads so many packed messages, or JSON. */
+    new (messages: string, numPacked?: number | null | undefined): RawHistory
     /** Returns the messages of a rendered text. */
     fromText(
       text: string,
@@ -648,6 +652,20 @@ export interface RawColumnsFile extends RawOwner {
   metadata(): RawTensorDict
 }
 
+/** The conversation of `fulmar_chat::Conversation`. */
+export interface RawConversation extends RawOwner {
+  /** Replaces the prompt, see `Rendered::to_words`. */
+  start(messages: string, numPacked?: number | null | undefined): Uint32Array
+  /** Parses a completion of the prompt, see `Parsed::to_text`. */
+  parse(completion: Uint32Array): string
+  /** Extends the prompt, see `Extension::to_words`, or returns the name of a refusal. */
+  extend(
+    completion: Uint32Array,
+    messages: string,
+    numPacked?: number | null | undefined,
+  ): Uint32Array | string
+}
+
 /** The decoder of `fulmar_model::Decoder`. */
 export interface RawDecoder extends RawOwner {
   /** Returns a copy with a new scalar head. */
@@ -1196,18 +1214,20 @@ export interface RawRateLimiter extends RawOwner {
 /** Any `fulmar_chat::Renderer`. */
 export interface RawRenderer extends RawOwner {
   /** Returns the tokens of a conversation, see `Rendered::to_words`. */
-  render(messages: string, contents: Uint8Array | null | undefined, options: string): Uint32Array
+  render(messages: string, numPacked: number | null | undefined, options: string): Uint32Array
   /** Returns the text of a conversation. */
-  renderText(messages: string, contents: Uint8Array | null | undefined, options: string): string
+  renderText(messages: string, numPacked: number | null | undefined, options: string): string
+  /** Returns the texts of packed conversations, see `fulmar_chat::render_texts`. */
+  renderTexts(packed: string, numRecords: number): RawRenderedTexts
   /** Returns the tokens that the next prompt adds, see `Extension::to_words`, or the name of a refusal. */
   bridge(
     prompt: Uint32Array,
     completion: Uint32Array,
     messages: string,
-    contents: Uint8Array | null | undefined,
+    numPacked: number | null | undefined,
     tools: string,
   ): Uint32Array | string
-  /** Parses a completion; returns JSON. */
+  /** Parses a completion, see `Parsed::to_text`. */
   parse(ids: Uint32Array, prompt: Uint32Array | null | undefined, tools: string): string
   /** Returns the constant properties, as JSON. */
   facts(): string
@@ -2040,6 +2060,12 @@ export interface RawRendered {
 export interface RawRenderedText {
   readonly text: string
   readonly spans?: Uint32Array | undefined
+}
+
+/** Texts of `fulmar_chat::RenderedTexts`. */
+export interface RawRenderedTexts {
+  readonly text: string
+  readonly ends: Uint32Array
 }
 
 /** Value, metrics and gradients of a loss of rewards. */

@@ -133,6 +133,8 @@ export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredR
     if (signal?.aborted) return stop()
     ledger[Symbol.dispose]()
     throw error
+  } finally {
+    env[Symbol.dispose]()
   }
 }
 

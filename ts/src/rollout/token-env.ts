@@ -14,7 +14,14 @@
 
 import { type BoundedResult, bounded, type DeadlineResult, unlessAborted } from '../async/index.js'
 import { assistantMessage } from '../chat/assistant-message.js'
-import type { BridgeRefusal, Message, ParsedResponse, Rendered, Renderer, ToolSpec } from '../chat/index.js'
+import {
+  type BridgeRefusal,
+  Conversation,
+  type Message,
+  type Rendered,
+  type Renderer,
+  type ToolSpec,
+} from '../chat/index.js'
 import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 import {
   checkInitOutput,
@@ -25,7 +32,6 @@ import {
 } from '../env/index.js'
 import type { Completion } from '../policy/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
-import { PromptStore } from './prompt-store.js'
 import { causeOf, type RolloutCause, type RolloutStage } from './rollout.js'
 
 /** Limits of a rollout; see {@link TokenEnv}. */
@@ -139,9 +145,8 @@ export class TokenEnv {
   readonly #stepTimeoutMs: number | null
   readonly #continues: boolean
   #messages: readonly Message[] = []
-  #tools: readonly ToolSpec[] = []
-  readonly #prompts = new PromptStore()
-  #promptIds: Uint32Array = new Uint32Array(0)
+  #conversation: Conversation | undefined
+  #hasPrompt = false
   #numTurns = 0
 
   /** @throws {FulmarError} `OUT_OF_RANGE` if a limit is not at least 1. */
@@ -200,10 +205,12 @@ export class TokenEnv {
     if (!opened.ok) return ended(opened.status, opened.cause)
     const { initPromptMessages, tools } = opened.value
     this.#messages = initPromptMessages
-    this.#tools = tools as readonly ToolSpec[]
-    const prompt = this.#render()
-    if (!prompt.ok) return ended('error', prompt.cause)
-    return this.#offer(prompt.value, {}, null, { keepTooLong: true })
+    const opening = attempt('render', () => {
+      this.#conversation = new Conversation(this.#renderer, { tools: tools as readonly ToolSpec[] })
+      return this.#render(this.#conversation)
+    })
+    if (!opening.ok) return ended('error', opening.cause)
+    return this.#offer(opening.value, {}, null, { keepTooLong: true })
   }
 
   /**
@@ -211,10 +218,11 @@ export class TokenEnv {
    * @throws {FulmarError} `ABORTED` if the signal fires; `CLOSED` if there is no prompt to complete.
    */
   async step({ ids, finishReason }: Pick<Completion, 'ids' | 'finishReason'>): Promise<TokenEnvOutput> {
-    if (this.#promptIds.length === 0)
+    const conversation = this.#conversation
+    if (conversation === undefined || !this.#hasPrompt)
       throw new FulmarError('CLOSED', 'step must follow an ongoing init: there is no prompt to complete')
     this.#numTurns += 1
-    const parsed = attempt('parse', () => assistantMessage(this.#parse(ids)))
+    const parsed = attempt('parse', () => assistantMessage(conversation.parse(ids)))
     if (!parsed.ok) return ended('error_parse', parsed.cause)
     const completionMessage = parsed.value
     if (finishReason === 'length' && !this.#continues)
@@ -227,15 +235,23 @@ export class TokenEnv {
     const result = unlessAborted(asked, this.#signal)
     const answer = checkAnswer('step', result, checkStepOutput)
     if (!answer.ok) return ended(answer.status, answer.cause, { completionMessage })
-    return this.#advance(completionMessage, ids, answer.value)
+    return this.#advance(conversation, completionMessage, ids, answer.value)
   }
 
-  /** Closes the environment. Repeated calls are harmless. The caller may ignore its errors. */
+  /** Closes the environment and frees the tokens. Repeated calls are harmless. The caller may ignore its errors. */
   async close(): Promise<void> {
+    this[Symbol.dispose]()
     await this.#env.close()
   }
 
+  /** Frees the native memory of the tokens; arrays that were given out stay. Does not close the environment. */
+  [Symbol.dispose](): void {
+    this.#hasPrompt = false
+    this.#conversation?.[Symbol.dispose]()
+  }
+
   #advance(
+    conversation: Conversation,
     completionMessage: Message,
     completionIds: Uint32Array,
     { envMessages, envRewards, done }: ReturnType<typeof checkStepOutput>,
@@ -244,42 +260,30 @@ export class TokenEnv {
     this.#messages = [...this.#messages, completionMessage, ...envMessages]
     if (done) return ended('completed', null, said)
     if (this.#numTurns >= this.#maxTurns) return ended('truncated_max_turns', null, said)
-    const next = this.#extend(completionIds, envMessages)
+    const next = this.#extend(conversation, completionIds, envMessages)
     if (!next.ok) return ended('error', next.cause, said)
     const { prompt, bridgeRefusal } = next.value
     return this.#offer(prompt, said, bridgeRefusal, { keepTooLong: false })
   }
 
-  #extend(completionIds: Uint32Array, envMessages: readonly Message[]): Attempt<Extension> {
-    const bridged = attempt('render', () =>
-      this.#renderer.bridge(this.#promptIds, completionIds, envMessages, { tools: this.#tools }),
-    )
-    if (!bridged.ok) return bridged
-    const bridge = bridged.value
-    if (bridge.ok) {
-      const { numKept, rendered } = bridge
-      const ids = this.#prompts.extend(completionIds.subarray(0, numKept), rendered.ids)
-      const messageOffset = this.#messages.length - envMessages.length
-      return {
-        ok: true,
-        value: { prompt: { messages: this.#messages, ids, rendered, messageOffset }, bridgeRefusal: null },
-      }
-    }
-    const anew = this.#render()
-    return anew.ok ? { ok: true, value: { prompt: anew.value, bridgeRefusal: bridge.reason } } : anew
-  }
-
-  #render(): Attempt<TokenPrompt> {
+  #extend(
+    conversation: Conversation,
+    completionIds: Uint32Array,
+    envMessages: readonly Message[],
+  ): Attempt<Extension> {
     return attempt('render', () => {
-      const options = { tools: this.#tools, addGenerationPrompt: true }
-      const rendered = this.#renderer.render(this.#messages, options)
-      const ids = this.#prompts.start(rendered.ids)
-      return { messages: this.#messages, ids, rendered, messageOffset: 0 }
+      const bridge = conversation.extend(completionIds, envMessages)
+      if (!bridge.ok) return { prompt: this.#render(conversation), bridgeRefusal: bridge.reason }
+      const messageOffset = this.#messages.length - envMessages.length
+      const { ids } = conversation
+      const prompt = { messages: this.#messages, ids, rendered: bridge.rendered, messageOffset }
+      return { prompt, bridgeRefusal: null }
     })
   }
 
-  #parse(ids: Uint32Array): ParsedResponse {
-    return this.#renderer.parse(ids, { promptIds: this.#promptIds, tools: this.#tools })
+  #render(conversation: Conversation): TokenPrompt {
+    const rendered = conversation.start(this.#messages)
+    return { messages: this.#messages, ids: conversation.ids, rendered, messageOffset: 0 }
   }
 
   #offer(
@@ -289,7 +293,7 @@ export class TokenEnv {
     { keepTooLong }: { readonly keepTooLong: boolean },
   ): TokenEnvOutput {
     const isTooLong = prompt.ids.length + this.#minCompletionTokens > this.#maxRolloutTokens
-    if (!isTooLong) this.#promptIds = prompt.ids
+    if (!isTooLong) this.#hasPrompt = true
     const nextPrompt = isTooLong && !keepTooLong ? null : prompt
     return outputOf(
       isTooLong ? 'truncated_prompt_too_long' : 'ongoing',

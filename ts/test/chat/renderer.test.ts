@@ -3,6 +3,7 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import {
+  type ConversationText,
   createRenderer,
   type DisposableRenderer,
   extendPrompt,
@@ -117,6 +118,65 @@ describe('createRenderer', () => {
         expect(renderer.renderText(messages, options), `${row.template} ${row.case}`).toBe(row.expected)
       })
     }
+  })
+
+  it('writes many conversations in one call as it writes each', () => {
+    const odd = ['', 'a\0b', '\ufffd', 'Übung 日本語 🙂', '{"role":"x"}', 'u', '\n']
+    const chats = odd.flatMap((content): ConversationText[] => [
+      { messages: [{ role: 'user', content }] },
+      { messages: [{ role: 'user', content }], addGenerationPrompt: true },
+      {
+        messages: [
+          { role: 'system', content },
+          { role: 'user', content: [{ type: 'text', text: content }] },
+        ],
+      },
+      { messages: JSON.stringify([{ role: 'user', content }]) },
+    ])
+    const long = { messages: [{ role: 'user', content: 'x'.repeat(70_000) }] }
+    for (const config of configs) {
+      withRenderer(config, (renderer) => {
+        const all = config.name === 'chatml' ? chats : chats.flatMap((chat) => [chat, { ...chat, tools }])
+        const given = [long, ...all, long, ...all]
+        const single = given.map(({ messages, ...options }) => renderer.renderText(messages, options))
+        expect(renderer.renderTexts(given), config.name).toEqual(single)
+        expect(renderer.renderTexts([])).toEqual([])
+      })
+    }
+  })
+
+  it('names the conversation that it cannot write', () => {
+    withRenderer({ name: 'chatml' }, (renderer) => {
+      const good = { messages: [{ role: 'user', content: 'a' }] }
+      const cases: readonly (readonly [unknown, string, string])[] = [
+        [
+          { messages: [{ role: 'stranger', content: 'a' }] },
+          'UNKNOWN_NAME',
+          'conversations[1]: messages[0]: role must',
+        ],
+        [{ messages: [] }, 'EMPTY', 'conversations[1]: messages must'],
+        [
+          { messages: [{ role: 'user', content: '\ud83d' }] },
+          'MALFORMED',
+          'conversations[1]: messages[0] must',
+        ],
+        [{ messages: [{ role: 'user', content: 'a' }], tool: [] }, 'UNKNOWN_NAME', 'conversations[1]: '],
+        [
+          { messages: [{ role: 'user', content: 'a' }], tools },
+          'INCOMPATIBLE',
+          'conversations[1]: tools must',
+        ],
+        [null, 'MALFORMED', 'conversations[1]: '],
+        [{}, 'MALFORMED', 'conversations[1]: '],
+      ]
+      for (const [bad, code, place] of cases) {
+        const message = expect.stringContaining(place)
+        expect(() => renderer.renderTexts([good, bad as never, good]), JSON.stringify(bad)).toThrow(
+          expect.objectContaining({ code, message }),
+        )
+      }
+      expect(() => renderer.renderTexts(7 as never)).toThrow(failing('MALFORMED'))
+    })
   })
 
   it('reads back what it wrote', () => {

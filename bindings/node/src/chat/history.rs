@@ -2,11 +2,11 @@
 
 use fulmar::chat;
 use fulmar::core::{exact_options_from_json, index_from_f64, indices_from_f64, options_from_json};
-use napi::bindgen_prelude::{Int32Array, Uint8Array, Uint32Array};
+use napi::bindgen_prelude::{Int32Array, Uint8Array, Uint32Array, Utf16String};
 use napi_derive::napi;
 use serde_json::json;
 
-use super::bytes;
+use super::{bytes, read_messages};
 use crate::error::{Result, guard};
 use crate::slot::Slot;
 use crate::template::Template;
@@ -42,10 +42,10 @@ impl From<chat::History> for History {
 
 #[napi]
 impl History {
-    /// Reads JSON, packed if there are contents.
+    /// Reads so many packed messages, or JSON.
     #[napi(constructor)]
-    pub fn new(messages: String, contents: Option<&[u8]>) -> Result<Self> {
-        guard(|| Ok(chat::History::from_packed(&messages, contents)?.into()))
+    pub fn new(messages: Utf16String, num_packed: Option<f64>) -> Result<Self> {
+        guard(|| Ok(read_messages(&messages, num_packed)?.into()))
     }
 
     /// Returns the messages of a rendered text.

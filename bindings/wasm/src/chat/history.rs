@@ -7,7 +7,7 @@ use fulmar::core::{exact_options_from_json, index_from_f64, indices_from_f64, op
 use serde_json::json;
 use wasm_bindgen::prelude::*;
 
-use super::bytes;
+use super::{bytes, read_messages};
 use crate::error::{Result, guard};
 use crate::template::Template;
 use crate::tokenizer::Tokenizer;
@@ -42,10 +42,10 @@ impl From<chat::History> for History {
 
 #[wasm_bindgen]
 impl History {
-    /// Reads JSON, packed if there are contents.
+    /// Reads so many packed messages, or JSON.
     #[wasm_bindgen(constructor)]
-    pub fn new(messages: &str, contents: Option<Vec<u8>>) -> Result<Self> {
-        guard(move || Ok(chat::History::from_packed(messages, contents.as_deref())?.into()))
+    pub fn new(messages: &str, num_packed: Option<f64>) -> Result<Self> {
+        guard(|| Ok(read_messages(messages, num_packed)?.into()))
     }
 
     /// Returns the messages of a rendered text.

@@ -1,138 +1,159 @@
-//! Messages from JavaScript: JSON, plus the unescaped contents of plain messages.
+//! Messages from JavaScript: contents of plain messages without escapes, and all others as JSON.
+//!
+//! A packed text is records, each ended by a NUL. A record is a message: a letter for the role with the content after
+//! it, or a JSON object. Their number comes with them: a content with a NUL would be two records.
 
 use std::fmt;
 
 use fulmar_core::{Error, ErrorKind, keep_integers};
-use memchr::memmem;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use memchr::{memchr, memmem};
 use serde_json::{Map, Value};
 
 use super::{Node, check_num_messages};
 use crate::{History, Message, Result};
 
-/// Ends each of the contents.
+/// Ends each record.
 const END: u8 = 0;
 /// The character that JavaScript's encoders write for half a surrogate pair.
 const REPLACEMENT: &str = "\u{fffd}";
+/// Roles of plain messages, by their letters.
+const ROLES: [(u8, &str); 4] = [(b's', "system"), (b'u', "user"), (b'a', "assistant"), (b't', "tool")];
 
-/// An item of the list: the role of a plain message, or a whole message.
-enum Item {
-    Role(String),
-    Whole(Map<String, Value>),
+/// The records of a packed text that are not read yet.
+pub(crate) struct Records<'a> {
+    rest: &'a str,
+    num_left: usize,
+}
+
+impl<'a> Records<'a> {
+    /// Returns the `num_records` records of `packed`.
+    ///
+    /// # Errors
+    /// `Malformed` if it contains U+FFFD, which half a surrogate pair becomes on its way here.
+    pub(crate) fn of(packed: &'a str, num_records: usize) -> Result<Self> {
+        if memmem::find(packed.as_bytes(), REPLACEMENT.as_bytes()).is_some() {
+            return Err(misfit("U+FFFD"));
+        }
+        Ok(Self { rest: packed, num_left: num_records })
+    }
+
+    /// Takes the next record; `None` after the last one.
+    ///
+    /// # Errors
+    /// `Malformed` if the record has no end, or if there are fewer or more records than were given.
+    pub(crate) fn next(&mut self) -> Result<Option<&'a str>> {
+        if self.rest.is_empty() && self.num_left == 0 {
+            return Ok(None);
+        }
+        let end = memchr(END, self.rest.as_bytes()).ok_or_else(|| misfit("a record without an end"))?;
+        self.num_left = self.num_left.checked_sub(1).ok_or_else(|| misfit("more of them"))?;
+        let record = &self.rest[..end];
+        self.rest = &self.rest[end + 1..];
+        Ok(Some(record))
+    }
+
+    /// Takes the messages up to an empty record.
+    ///
+    /// # Errors
+    /// `Malformed` for a record that is not a message, and if no empty record follows; the errors of
+    /// [`Message::from_value`], with the message's index; `LimitExceeded` for too many messages.
+    pub(crate) fn conversation(&mut self) -> Result<Vec<Message>> {
+        let mut messages = Vec::new();
+        loop {
+            match self.next()? {
+                None => return Err(misfit("a conversation without an end")),
+                Some("") => return Ok(messages),
+                Some(record) => push(&mut messages, record)?,
+            }
+        }
+    }
 }
 
 impl History {
-    /// Reads a JSON list in which a text is the role of a plain message, whose content is the next of
-    /// `contents`. Contents are UTF-8, each followed by a NUL. Contents that contain a NUL or U+FFFD are
-    /// refused, as these are ambiguous with the terminator and with half a surrogate pair: send them as JSON,
-    /// which [`History::from_json`] reads, without `contents`.
+    /// Reads `num_messages` packed messages: each is `s`, `u`, `a` or `t` for the role `system`, `user`, `assistant` or `tool` with the
+    /// content after it, or a JSON object, and is followed by a NUL. Contents that contain a NUL or U+FFFD cannot be
+    /// packed, as these are ambiguous with the end and with half a surrogate pair: send such messages as JSON, which
+    /// [`History::from_json`] reads.
     ///
     /// # Errors
-    /// `Malformed` if `list` or `contents` does not have that form or they do not match; the errors of
-    /// [`History::from_chats`].
+    /// `Malformed` if `packed` does not have that form; the errors of [`History::from_chats`].
     ///
     /// # Examples
     /// ```
     /// use fulmar_chat::History;
-    /// let list = r#"["user",{"role":"assistant","content":"4"}]"#;
-    /// let history = History::from_packed(list, Some(b"2+2?\0"))?;
+    /// let history = History::from_packed("u2+2?\0{\"role\":\"assistant\",\"content\":\"4\"}\0", 2)?;
     /// assert_eq!(history.to_json(), r#"[{"role":"user","content":"2+2?"},{"role":"assistant","content":"4"}]"#);
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
-    pub fn from_packed(list: &str, contents: Option<&[u8]>) -> Result<Self> {
-        let Some(contents) = contents else { return Self::from_json(list) };
-        let items: Vec<Item> = serde_json::from_str(&keep_integers(list)?).map_err(misfit)?;
-        check_num_messages(items.len())?;
-        let contents = str::from_utf8(contents).map_err(misfit)?;
-        if memmem::find(contents.as_bytes(), REPLACEMENT.as_bytes()).is_some() {
-            return Err(misfit("U+FFFD"));
+    pub fn from_packed(packed: &str, num_messages: usize) -> Result<Self> {
+        let mut records = Records::of(packed, num_messages)?;
+        let mut messages = Vec::new();
+        while let Some(record) = records.next()? {
+            push(&mut messages, record)?;
         }
-        let mut contents = contents.split_terminator(char::from(END));
-        let mut messages = Vec::with_capacity(items.len());
-        for (index, item) in items.into_iter().enumerate() {
-            let fields = match item {
-                Item::Whole(fields) => fields,
-                Item::Role(role) => plain(role, contents.next().ok_or_else(|| misfit("too few"))?),
-            };
-            let message = Message::from_value(Value::Object(fields));
-            messages.push(message.map_err(|error| error.at(format!("messages[{index}]")))?);
-        }
-        match contents.next() {
-            None => Ok(Self { node: Node::Chat(messages) }),
-            Some(_) => Err(misfit("too many")),
-        }
+        Ok(Self { node: Node::Chat(messages) })
     }
 }
 
-fn plain(role: String, content: &str) -> Map<String, Value> {
-    let fields = [("role", role), ("content", content.to_owned())];
-    fields.into_iter().map(|(key, text)| (key.to_owned(), Value::String(text))).collect()
+fn push(messages: &mut Vec<Message>, record: &str) -> Result<()> {
+    let index = messages.len();
+    check_num_messages(index + 1)?;
+    messages.push(message(record).map_err(|error| error.at(format!("messages[{index}]")))?);
+    Ok(())
+}
+
+fn message(record: &str) -> Result<Message> {
+    let letter = record.as_bytes().first();
+    if let Some((_, role)) = ROLES.iter().find(|(of_role, _)| Some(of_role) == letter) {
+        return Message::new(role, &record[1..]);
+    }
+    let fields: Map<String, Value> = serde_json::from_str(&keep_integers(record)?).map_err(misfit)?;
+    Message::from_value(Value::Object(fields))
 }
 
 fn misfit(got: impl fmt::Display) -> Error {
-    let detail = format!(
-        "packed messages must be a list of roles and messages with the contents of the roles: got {got}"
-    );
+    let detail = format!("packed messages must be records of a role and a content, or of JSON: got {got}");
     Error::new(ErrorKind::Malformed, detail)
-}
-
-impl<'de> Deserialize<'de> for Item {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> std::result::Result<Self, D::Error> {
-        struct ItemVisitor;
-        impl<'de> Visitor<'de> for ItemVisitor {
-            type Value = Item;
-
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("a role or a message")
-            }
-
-            fn visit_str<E>(self, role: &str) -> std::result::Result<Item, E> {
-                Ok(Item::Role(role.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> std::result::Result<Item, A::Error> {
-                Map::deserialize(MapAccessDeserializer::new(fields)).map(Item::Whole)
-            }
-        }
-        input.deserialize_any(ItemVisitor)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn json_of(list: &str, contents: &str) -> Result<String> {
-        Ok(History::from_packed(list, Some(contents.as_bytes()))?.to_json())
+    fn json_of(packed: &str, num_messages: usize) -> Result<String> {
+        Ok(History::from_packed(packed, num_messages)?.to_json())
     }
 
     #[test]
-    fn roles_take_their_contents_in_order() {
-        let list = r#"["user",{"role":"tool","content":null,"x":1.0},"assistant","user"]"#;
+    fn letters_are_roles_and_objects_are_whole_messages() {
+        let packed = "ué\0{\"role\":\"tool\",\"content\":null,\"x\":1.0}\0a\0u😀\n\0sS\0tT\0";
         let expected = concat!(
             r#"[{"role":"user","content":"é"},{"role":"tool","content":null,"x":1.0},"#,
-            r#"{"role":"assistant","content":""},{"role":"user","content":"😀\n"}]"#
+            r#"{"role":"assistant","content":""},{"role":"user","content":"😀\n"},"#,
+            r#"{"role":"system","content":"S"},{"role":"tool","content":"T"}]"#
         );
-        assert_eq!(json_of(list, "é\0\0😀\n\0").unwrap(), expected);
-        assert_eq!(json_of("[]", "").unwrap(), "[]");
+        assert_eq!(json_of(packed, 6).unwrap(), expected);
+        assert_eq!(json_of("", 0).unwrap(), "[]");
     }
 
     #[test]
     fn what_cannot_be_told_apart_is_refused() {
-        for (list, contents) in [
-            (r#"["user"]"#, ""),
-            (r#"["user"]"#, "a\0b\0"),
-            (r#"["user"]"#, "a\u{fffd}\0"),
-            ("[]", "a\0"),
-            ("[1]", ""),
-            ("{}", ""),
-            ("[", ""),
+        for (packed, num_messages) in [
+            ("u", 1),
+            ("ua", 0),
+            ("", 1),
+            ("ua\0", 2),
+            ("ua\0ub\0", 1),
+            ("ua\u{fffd}\0", 1),
+            ("ua\0\0", 2),
+            ("[]\0", 1),
+            ("1\0", 1),
+            ("{\0", 1),
+            ("{}\0", 1),
         ] {
-            assert_eq!(json_of(list, contents).unwrap_err().kind(), ErrorKind::Malformed, "{list}");
+            let error = json_of(packed, num_messages).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Malformed, "{packed:?}");
         }
-        assert!(History::from_packed(r#"["user"]"#, Some(&[0xff, 0])).is_err());
-        assert_eq!(json_of(r#"["user",""]"#, "a\0b\0").unwrap_err().kind(), ErrorKind::Empty);
+        assert_eq!(json_of("ua\0{\"role\":\"\"}\0", 2).unwrap_err().kind(), ErrorKind::Empty);
     }
 }

@@ -380,8 +380,8 @@ function rawOf(given: unknown): RawHistory {
   return (rows ? stacked(given) : undefined) ?? withMessages(given as readonly Message[], readMessages)
 }
 
-function readMessages(list: string, contents: Uint8Array | undefined): RawHistory {
-  return new raw.History(list, contents)
+function readMessages(messages: string, numPacked: number | undefined): RawHistory {
+  return new raw.History(messages, numPacked)
 }
 
 /** Returns the batch of `rows`, read one by one; `undefined` if one is wrong, as reading all of them gives a better error. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { PromptStore } from '../../src/rollout/prompt-store.js'
+import { PromptStore } from '../../src/chat/prompt-store.js'
 
 describe('PromptStore', () => {
   it('keeps every prompt as it was, however many follow it', () => {

@@ -1,0 +1,61 @@
+/** Conversations on their way to the core, many at a time. */
+
+import { checkKnownKeys } from '../core/index.js'
+import { type CheckMessage, pack } from './packed-messages.js'
+import { optionsText } from './render-options.js'
+import type { ConversationText } from './renderer.js'
+
+export const CONVERSATION_KEYS = [
+  'messages',
+  'tools',
+  'addGenerationPrompt',
+] satisfies (keyof ConversationText)[]
+
+/** Length from which a packed text is rendered: long strings of V8 lie in memory of their own, which is new each time. */
+const PACKED_UNITS = 1 << 12
+
+/** Conversations in a packed form: for each a record of its options, its messages, and an empty record. */
+export interface PackedTexts {
+  readonly text: string
+  readonly numRecords: number
+  /** Index after the last of these conversations. */
+  readonly end: number
+}
+
+/** Packs conversations from the index `first` on; `undefined` if the first cannot be packed. */
+export function packTexts(
+  conversations: readonly ConversationText[],
+  first: number,
+  check: CheckMessage | undefined,
+): PackedTexts | undefined {
+  let [text, numRecords, end] = ['', 0, first]
+  while (end < conversations.length && text.length < PACKED_UNITS) {
+    const next = packOne(conversations[end], check)
+    if (next === undefined) break
+    text += next.text
+    numRecords += next.numRecords
+    end += 1
+  }
+  return end === first ? undefined : { text, numRecords, end }
+}
+
+/** Returns `undefined` for what is not a conversation, which is refused where it is rendered alone. */
+function packOne(
+  conversation: ConversationText | undefined,
+  check: CheckMessage | undefined,
+): { readonly text: string; readonly numRecords: number } | undefined {
+  if (typeof conversation !== 'object' || conversation === null) return undefined
+  try {
+    checkKnownKeys('conversation', conversation, CONVERSATION_KEYS)
+    const { messages, tools, addGenerationPrompt } = conversation
+    const packed = typeof messages === 'string' ? undefined : pack(messages, check)
+    if (packed === undefined) return undefined
+    const options =
+      tools === undefined && addGenerationPrompt === undefined
+        ? ''
+        : optionsText({ tools: tools ?? [], addGenerationPrompt: addGenerationPrompt ?? false })
+    return { text: `${options}\0${packed}\0`, numRecords: messages.length + 2 }
+  } catch {
+    return undefined
+  }
+}
