@@ -83,7 +83,7 @@ export function converter<Name extends Converter>(name: Name): NonNullable<(type
 }
 
 /**
- * Converts in a folder of another name, and moves the rows out of it once they are whole. Files that a conversion has beside them are in that
+ * Converts in a folder of another name, and moves the rows out of it once they are whole. Other files of a conversion are in that
  * folder too, so that none is left by a process that dies.
  */
 async function convertBeside(source: DatasetSource, signal: AbortSignal | undefined): Promise<void> {

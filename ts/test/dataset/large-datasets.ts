@@ -22,7 +22,7 @@ export interface LargeDataset {
 
 export const MINARI_ID = 'toy/steps-v0'
 
-/** Makes the files of each source, in folders and on servers of the test. */
+/** Makes the files of each source, in folders and on servers of the test; some have `times` as many of them. */
 export const LARGE_DATASETS = {
   async atari() {
     const [logs, root] = [await writtenAtari(2000), await temporaryFolder()]
@@ -45,8 +45,8 @@ export const LARGE_DATASETS = {
     })
     return { ...hub, folder: join(hub.options.root, 'toy_steps') }
   },
-  async minari() {
-    const { minariRoot } = await writtenMinari(20_000, 32)
+  async minari(times = 1) {
+    const { minariRoot } = await writtenMinari(20_000 * times, 32)
     const root = await temporaryFolder()
     return dataset(`minari:${MINARI_ID}`, { root, minariRoot, loadFromLocalMinari: true })
   },
@@ -65,19 +65,19 @@ export const LARGE_DATASETS = {
     const files = Object.fromEntries(Array.from({ length: 4 }, (_, at) => file(at)))
     return await onHub('openx:viola', 'jxu124/OpenX-Embodiment', files, { streaming: false })
   },
-  async roboset() {
+  async roboset(times = 1) {
     const id = 'DAPG(expert)/door_v2d-v1'
     const file = (at: number) => [`${id}/seed${at}.h5`, writtenTrials(10, 400)] as const
-    const files = Object.fromEntries(Array.from({ length: 4 }, (_, at) => file(at)))
+    const files = Object.fromEntries(Array.from({ length: 4 * times }, (_, at) => file(at)))
     return await onHub(`roboset:${id}`, 'jdvakil/RoboSet_Sim', files)
   },
-  async vd4rl() {
+  async vd4rl(times = 1) {
     const id = 'main/walker_walk/random/84px'
     const file = (at: number) => [`vd4rl/${id}/walker_walk_random_${at}.hdf5`, writtenFrames(100)] as const
-    const files = Object.fromEntries(Array.from({ length: 6 }, (_, at) => file(at)))
+    const files = Object.fromEntries(Array.from({ length: 6 * times }, (_, at) => file(at)))
     return await onHub(`vd4rl:${id}`, 'conglu/vd4rl', files)
   },
-} satisfies Readonly<Record<string, () => Promise<LargeDataset>>>
+} satisfies Readonly<Record<string, (times?: number) => Promise<LargeDataset>>>
 
 function dataset(name: string, options: LargeDataset['options']): LargeDataset {
   return { name, options, folder: join(options.root, ...name.slice(name.indexOf(':') + 1).split('/')) }
