@@ -23,7 +23,7 @@ const GOAL = { atLeast: 5 }
 const ANSWER = 'I look at the next page of the report.'
 const RIVAL = fileURLToPath(new URL('benches/rival/verifiers/interception.py', ROOT))
 
-/** What the agents report of one round. */
+/** Report of the agents on one round. */
 interface Served {
   readonly requests: number
   readonly wallMs: number

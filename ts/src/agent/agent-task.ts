@@ -59,7 +59,7 @@ export interface AgentTaskOptions<Sample> {
    */
   readonly env?: Readonly<Record<string, string>>
   /**
-   * What is killed at the end of a command. `group`: its process group, which a process leaves by `setsid`, as daemons do: such a
+   * Processes that are killed at the end of a command. `group`: its process group, which a process leaves by `setsid`, as daemons do: such a
    * process outlives the rollout. `namespace`: all that it started, as it runs in a process namespace of its own by bubblewrap
    * (`bwrap`, Linux only); files, network and rights are those of this process.
    * @default 'group'
