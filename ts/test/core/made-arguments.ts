@@ -1,6 +1,6 @@
 /** Arguments for calls of which only their types are known, and instances for methods. */
 
-import { createRenderer } from '../../src/chat/index.js'
+import { Conversation, createRenderer } from '../../src/chat/index.js'
 import { ParkingPolicy } from '../../src/collect/index.js'
 import { Decoder, Engine } from '../../src/model/index.js'
 import { fetchClient } from '../../src/native/index.js'
@@ -68,6 +68,11 @@ const vllm = once('vllm', () => {
   return AsyncVLLM.connect(['http://127.0.0.1:1'], { client: fetchClient(answer as never) })
 })
 const rendered = () => renderer().render(chat)
+const conversation = once('conversation', () => {
+  const made = new Conversation(renderer())
+  made.start(chat)
+  return made
+})
 
 /** By the type as TypeScript prints it. */
 const VALUES: Readonly<Record<string, () => unknown>> = {
@@ -87,6 +92,7 @@ const VALUES: Readonly<Record<string, () => unknown>> = {
   EncodingBatch: () => ({ ids: new Uint32Array(), rows: Uint32Array.of(0) }),
   ReplayBufferToken: () => ({ kind: 'ReplayBuffer', id: '0', sampler: 'random' }),
   'readonly Message[]': () => chat,
+  'JsonList<Message>': () => chat,
   'string | readonly string[]': () => 'x',
   'Tensor<keyof TypedArrays>': () => Tensor.zeros('f32', [1]),
   'Uint32Array<ArrayBufferLike>': () => Uint32Array.of(1),
@@ -115,6 +121,7 @@ const INSTANCES: Readonly<Record<string, () => unknown>> = {
   AsyncVLLM: vllm,
   CharTokenizer: tokenizer,
   ChatHistory: () => new ChatHistory({ full: history() }),
+  Conversation: conversation,
   Decoder: decoder,
   DecoderPolicy: policy,
   Engine: once('engine', () => new Engine(decoder())),
