@@ -2,7 +2,7 @@
 
 export type { DecoderConfig, LoraConfig } from './config.js'
 export { Decoder, type ScalarHead } from './decoder.js'
-export { Engine, type EngineOptions } from './engine.js'
+export { Engine, type EngineOptions, type SpeculationStats } from './engine.js'
 export type { Generated, SampledToken, TopLogProb } from './generated.js'
 export { generate } from './generation.js'
 export type { GenerationOptions, Prompt } from './generation-options.js'
