@@ -95,7 +95,7 @@ const KEYS: readonly (keyof AgentTaskOptions<never>)[] = [
 ]
 
 /** Ways to end a command. */
-export const PROCESSES = ['group', 'namespace'] as const
+const PROCESSES = ['group', 'namespace'] as const
 
 const TIMEOUT_MS_DEFAULT = 600_000
 const CONCURRENCY_DEFAULT = 16

@@ -73,7 +73,7 @@ export const ML_GYM = field.section({
 })
 
 /** Options of {@link mlGymOf}: those of a configuration, and the seed of the run. */
-export type MLGymConfig = Omit<MLGymOptions, 'tasks' | 'validationTasks' | 'clock'> & {
+type MLGymConfig = Omit<MLGymOptions, 'tasks' | 'validationTasks' | 'clock'> & {
   readonly name: string
   readonly tasks: readonly TaskEntry[]
   readonly validationTasks?: readonly TaskEntry[]
