@@ -106,7 +106,7 @@ describe('drawToken', () => {
     expect(bitsOf(Float32Array.from(draws))).toBe('26ca95e93979a00')
     expect(() =>
       drawToken({ logits: LOGITS, drawMethod: 'best' as 'inverse', seed: 0, drawIndex: 0 }),
-    ).toThrow(expect.objectContaining({ code: 'MALFORMED' }))
+    ).toThrow(expect.objectContaining({ code: 'UNKNOWN_NAME' }))
   })
 
   it('draws the same tokens on every backend, each on its own', () => {
