@@ -51,8 +51,8 @@ pub(crate) struct Scheduler {
     x: Memory<f32>,
     version: u64,
     speculation: Speculation,
-    /// The number of the store of kept activations.
-    store: u64,
+    /// The store of kept activations that rows of sequences belong to.
+    store: Option<Arc<()>>,
     outputs: Outputs,
 }
 
@@ -163,7 +163,7 @@ impl Scheduler {
             x: Memory::default(),
             version: 0,
             speculation: Speculation::new(options.speculative_tokens),
-            store: 0,
+            store: None,
             outputs: Outputs::default(),
         }
     }

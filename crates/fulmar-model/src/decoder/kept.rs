@@ -8,8 +8,8 @@
 //! kept copies them, and computes the head alone. Kept rows belong to one version of the weights.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fulmar_compute::cpu::for_each_part;
 use fulmar_compute::{Compute, Memory, View};
@@ -18,9 +18,6 @@ use super::{Activations, CheckpointPolicy, Decoder};
 use crate::config::DecoderConfig;
 use crate::layer::LayerActivations;
 use crate::packing::{NO_ROW, Packed};
-
-/// Numbers the stores, so that no row is taken for one of another store.
-static NUM_STORES: AtomicU64 = AtomicU64::new(0);
 
 /// The kept activations of a decoder.
 #[derive(Debug, Default)]
@@ -38,7 +35,7 @@ impl KeptActivations {
 
     /// Drops all rows. Later ones use their memory again.
     pub(crate) fn forget(&self) {
-        self.lock().clear(0, 0);
+        self.lock().clear();
     }
 }
 
@@ -52,8 +49,8 @@ impl Clone for KeptActivations {
 /// Rows of one version of the weights.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// The number of this store; 0 for one without rows.
-    number: u64,
+    /// Identifies this store, so that no row is taken for one of another store; `None` for one without rows.
+    store: Option<Arc<()>>,
     version: u64,
     row_of: HashMap<(u32, u32), u32>,
     /// The floats of a row in each buffer of a layer.
@@ -64,17 +61,18 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Begins a step under weights of `version`: drops rows of other weights. Returns the number of the store.
-    pub(crate) fn begin(&mut self, version: u64, num_layers: usize) -> u64 {
-        if self.number == 0 || self.version != version {
-            self.clear(NUM_STORES.fetch_add(1, Ordering::Relaxed) + 1, version);
-            self.layers.resize_with(num_layers, LayerActivations::default);
+    /// Begins a step under weights of `version`: drops rows of other weights. Returns the identity of the store.
+    pub(crate) fn begin(&mut self, version: u64, num_layers: usize) -> Arc<()> {
+        if self.version != version {
+            self.clear();
         }
-        self.number
+        self.version = version;
+        self.layers.resize_with(num_layers, LayerActivations::default);
+        Arc::clone(self.store.get_or_insert_default())
     }
 
-    fn clear(&mut self, number: u64, version: u64) {
-        (self.number, self.version) = (number, version);
+    fn clear(&mut self) {
+        self.store = None;
         self.row_of.clear();
     }
 
@@ -114,7 +112,7 @@ impl Kept {
 
     /// Returns the kept row of each row of a forward pass, or `None` if one of them is not kept.
     fn rows_of(&self, version: u64, packed: &Packed) -> Option<Vec<usize>> {
-        if self.number == 0 || self.version != version {
+        if self.store.is_none() || self.version != version {
             return None;
         }
         let mut rows: Vec<usize> = Vec::with_capacity(packed.ids.len());

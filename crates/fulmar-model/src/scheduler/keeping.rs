@@ -1,5 +1,7 @@
 //! Activations that a decoder keeps of the rows of a step.
 
+use std::sync::Arc;
+
 use super::{Rows, Scheduler, Sequence};
 use crate::decoder::Decoder;
 use crate::engine_options::EngineWeights;
@@ -15,8 +17,8 @@ impl Scheduler {
         }
         let mut kept = decoder.kept.lock();
         let store = kept.begin(decoder.version(), config.num_hidden_layers);
-        if store != self.store {
-            self.store = store;
+        if self.store.as_ref().is_none_or(|own| !Arc::ptr_eq(own, &store)) {
+            self.store = Some(store);
             self.running.iter_mut().for_each(|sequence| sequence.kept.clear());
         }
         let mut first = 0;
