@@ -20,7 +20,7 @@ export type ConversationOptions = BridgeOptions
 export interface ConversationTurn {
   /** The completion, parsed. */
   readonly parsed: ParsedResponse
-  /** What the prompt was extended by, or why it was not. */
+  /** The tokens that extend the prompt, or the reason why it was not extended. */
   readonly bridge: Bridge
 }
 

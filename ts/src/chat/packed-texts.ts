@@ -5,13 +5,14 @@ import { type CheckMessage, pack } from './packed-messages.js'
 import { optionsText } from './render-options.js'
 import type { ConversationText } from './renderer.js'
 
+/** Keys of a conversation to render. */
 export const CONVERSATION_KEYS = [
   'messages',
   'tools',
   'addGenerationPrompt',
 ] satisfies (keyof ConversationText)[]
 
-/** Length from which a packed text is rendered: long strings of V8 lie in memory of their own, which is new each time. */
+/** Length from which a packed text is rendered: V8 allocates new memory for each long string. */
 const PACKED_UNITS = 1 << 12
 
 /** Conversations in a packed form: for each a record of its options, its messages, and an empty record. */

@@ -41,7 +41,7 @@ const turns: fc.Arbitrary<Turn[]> = fc.array(
   { minLength: 1, maxLength: 5 },
 )
 
-/** What a player saw in a turn, or the error that ended the conversation. */
+/** The view of a player in a turn, or the error that ended the conversation. */
 type Seen =
   | { readonly error: string }
   | {

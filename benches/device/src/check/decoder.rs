@@ -67,7 +67,7 @@ fn compare(report: &mut Report, name: &str, shape: &str, got: Result<Scores>, wa
     }
 }
 
-/// What a decoder on the card lacks is an error, and scores are the same after it.
+/// A call that a decoder on the card lacks is an error, and scores are the same after it.
 fn refused(report: &mut Report, name: &str, on_card: &mut Decoder) -> Result<()> {
     let batch = Batch::of(&[4], on_card.config().vocab_size);
     let before = on_card.forward(&batch.view())?;

@@ -388,7 +388,7 @@ fn memory(card: &Card, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What has no kernel, and elements of another device, are kept errors with the operation's name, after which all works on.
+/// An operation without a kernel, and elements of another device, are kept errors with the operation's name, after which all works on.
 fn refused(card: &Card, report: &mut Report) -> Result<()> {
     let on = Compute::Cuda(*card);
     let mut numbers = on.hold(vec![1.0_f32; 4])?;
