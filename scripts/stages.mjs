@@ -4,6 +4,7 @@ import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { COMPILED, EMULATED, PLANTED } from './cuda.mjs'
+import { fetchMcpServers } from './mcp-servers.mjs'
 import { fetchSmolLm2 } from './smollm2.mjs'
 import {
   buildAddon,
@@ -227,9 +228,10 @@ export const STAGES = [
     needs: ['packages'],
     run: (files = []) => single(runTool('@biomejs/biome/bin/biome', ['ci', '--colors=off', ...files])),
   },
-  { name: 'model', run: fetchedOrSkipped },
+  { name: 'model', run: () => fetchedOrSkipped(fetchSmolLm2) },
+  { name: 'mcp-servers', run: () => fetchedOrSkipped(fetchMcpServers) },
   // The native tests open the sandbox of untrusted templates too.
-  { name: 'native', needs: [...BUILT_ALL, 'model'], run: (files) => vitest('native', files) },
+  { name: 'native', needs: [...BUILT_ALL, 'model', 'mcp-servers'], run: (files) => vitest('native', files) },
   { name: 'conform', needs: [...BUILT, 'model'], run: () => conform('native') },
   { name: 'conform-perturb', needs: [...BUILT, 'model'], run: perturbed },
   { name: 'conform-runner', needs: BUILT, run: () => nodeTests('tests/conformance/run.test.mjs') },
@@ -373,9 +375,9 @@ async function buildWasmOrSkip() {
   return reason === undefined ? result : { ...missing(reason), noWasm: reason }
 }
 
-/** A real model for the rows, tests and the example that want one. */
-async function fetchedOrSkipped() {
-  const reason = await fetchSmolLm2()
+/** What rows, tests and an example use if it can be had: a real model, real servers. */
+async function fetchedOrSkipped(fetch) {
+  const reason = await fetch()
   return reason ? missing(reason) : outcome(1, 0)
 }
 

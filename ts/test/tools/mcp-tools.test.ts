@@ -1,4 +1,5 @@
-import { spawn } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
+import { existsSync } from 'node:fs'
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
@@ -20,6 +21,14 @@ const bad = (mode = '') =>
   node(fileURLToPath(new URL('mcp-server-process.mjs', import.meta.url)), ...(mode === '' ? [] : [mode]))
 const open: McpTools[] = []
 const isUsable = await worksHere()
+
+/** Servers in Python, which `node scripts/mcp-servers.mjs` gets. */
+const PYTHON_SERVERS = fileURLToPath(new URL('../../../target/mcp-servers', import.meta.url))
+const arePythonServersThere = existsSync(PYTHON_SERVERS)
+if (!arePythonServersThere)
+  process.stderr.write(
+    '\nSKIPPED: the servers that `node scripts/mcp-servers.mjs` gets are not there, and a test needs them\n',
+  )
 
 /** The servers' tools, which the end of the test closes. */
 async function toolsOf(servers: McpToolsOptions['servers'], options: Partial<McpToolsOptions> = {}) {
@@ -242,6 +251,40 @@ describe('mcpTools', () => {
       [{ servers: { s: { ...s, sandbox: { readOnly: ['a'] } } } }, failing('MALFORMED', /readOnly/)],
     ] as const)
       await expect(mcpTools(options as never)).rejects.toThrow(error)
+  })
+})
+
+describe.runIf(arePythonServersThere)('mcpTools with servers in Python', () => {
+  const python = (module: string, ...args: string[]) => ({
+    command: 'python3',
+    args: ['-m', module, ...args],
+    env: { PYTHONPATH: PYTHON_SERVERS },
+  })
+
+  it('calls servers of the official SDK for Python, and passes on their refusals', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'fulmar-test-'))
+    execFileSync('git', ['init', '--quiet', folder])
+    await writeFile(join(folder, 'note.txt'), 'the note')
+    const mcp = await toolsOf({
+      time: python('mcp_server_time', '--local-timezone', 'UTC'),
+      git: { ...python('mcp_server_git', '--repository', folder), tools: ['git_status'] },
+    })
+    expect(
+      await call(mcp, 'time.convert_time', {
+        source_timezone: 'Europe/Paris',
+        target_timezone: 'Asia/Tokyo',
+        time: '12:00',
+      }),
+    ).toMatch(/"time_difference": "\+[78]\.0h"/)
+    expect(await call(mcp, 'time.get_current_time', { timezone: 'Nowhere' })).toMatchObject({
+      code: 'USER_CODE',
+      message: expect.stringMatching(/timezone/i),
+    })
+    expect(await call(mcp, 'git.git_status', { repo_path: folder })).toMatch(/note\.txt/)
+    expect(await call(mcp, 'git.git_status', { repo_path: '/' })).toMatchObject({ code: 'USER_CODE' })
+    expect(await call(mcp, 'git.git_log', { repo_path: folder })).toMatchObject({ code: 'UNKNOWN_NAME' })
+    await mcp.close()
+    await rm(folder, { recursive: true })
   })
 })
 
