@@ -21,6 +21,14 @@ const isUsable =
  */
 const ESCAPES: Readonly<Record<string, string>> = {
   'a file of the host': 'print("GOT", open("SECRET").read())',
+  'a file through a link': 'import os; os.symlink("SECRET", "l"); print("GOT", open("l").read())',
+  'a file through a path up': 'print("GOT", open("../../../../../../../.." + "SECRET").read())',
+  "a file through a process's root": 'print("GOT", open("/proc/self/root" + "SECRET").read())',
+  'the programs of the host': 'import os; print("GOT" if os.path.exists("/usr/bin/env") else "")',
+  "root's home": 'import os; print("GOT", os.listdir("/root"))',
+  'the memory of the kernel': 'print("GOT", open("/dev/mem", "rb").read(1))',
+  'a process of the host':
+    'import os; print("GOT" if any(p == str(HOST) for p in os.listdir("/proc")) else "")',
   passwords: 'print("GOT", open("/etc/passwd").read())',
   'the root of the host': 'import os; print("GOT" if "usr" in os.listdir("/") else "")',
   'a socket': 'import socket; socket.create_connection(("127.0.0.1", PORT), 1); print("GOT")',
@@ -28,14 +36,33 @@ const ESCAPES: Readonly<Record<string, string>> = {
   'a program': 'import subprocess; print("GOT", subprocess.run(["id"], capture_output=True))',
   'a shell': 'import os; print("GOT" if os.system("id") == 0 else "")',
   'a fork': 'import os; os.fork(); print("GOT")',
+  'a process of its own':
+    'import multiprocessing; multiprocessing.Process(target=print, args=("GOT",)).start()',
+  'a spawned program': 'import os; os.posix_spawn("/bin/true", ["true"], {}); print("GOT")',
+  'another program in its place': 'import os; os.execv("/bin/sh", ["sh", "-c", "echo GOT"])',
+  'a library of the host': 'import ctypes; ctypes.CDLL("libc.so.6"); print("GOT")',
+  'a script by a function of Emscripten':
+    'import ctypes; ctypes.CDLL(None).emscripten_run_script(b"1"); print("GOT")',
   'a thread': 'import threading; threading.Thread(target=print, args=("GOT",)).start()',
   'a signal to the host': 'import os; os.kill(HOST, 9); print("GOT")',
   'a variable of the host': 'import os; print("GOT" if "FULMAR_SECRET" in str(os.environ) else "")',
   'the module js': 'import js; print("GOT")',
+  'the module js under a new name':
+    'import sys, importlib; sys.modules.pop("js", None); importlib.import_module("js"); print("GOT")',
+  'a finder of the module js':
+    'import sys\nfor finder in sys.meta_path:\n  if hasattr(finder, "find_spec") and finder.find_spec("js", None, None): print("GOT")',
+  'the process of Node': 'from js import process; print("GOT", process.pid)',
+  'the modules of Node': 'from js import require; print("GOT")',
+  'a worker': 'from js import Worker; Worker.new("x"); print("GOT")',
   'the module pyodide_js': 'import pyodide_js; print("GOT")',
+  'the files of Emscripten': 'from pyodide_js import FS; print("GOT")',
+  'a module of its own for JavaScript':
+    'import pyodide_js; pyodide_js.registerJsModule("evil", {}); print("GOT")',
   'code of JavaScript': 'from pyodide.code import run_js; run_js("1"); print("GOT")',
   'a fetch':
     'from pyodide.http import pyfetch\nimport asyncio\nasyncio.get_event_loop().run_until_complete(pyfetch("http://127.0.0.1:PORT")); print("GOT")',
+  'a page':
+    'from pyodide.http import open_url\ntry: open_url("http://127.0.0.1:PORT"); print("GOT")\nexcept Exception: pass',
   'a package of the web': 'import micropip; print("GOT")',
   'a function made of text':
     'from pyodide.ffi import to_js\nto_js([1]).constructor.constructor("return 1")(); print("GOT")',
@@ -70,12 +97,20 @@ const ESCAPES: Readonly<Record<string, string>> = {
   'deep code': `x = ${'('.repeat(5_000)}${')'.repeat(5_000)}`,
   'a fatal error': 'import _pyodide_core; _pyodide_core.trigger_fatal_error()',
   'a call of memory': 'import ctypes; ctypes.string_at(2**31)',
+  'a longer output': 'print("x" * 10**6); print("GOT")',
+  'a longer error': 'import sys; sys.stderr.write("x" * 10**6 + "GOT")',
   'the end of the process': 'import os; os._exit(0)',
   'an abort': 'import os; os.abort()',
 }
 
 /** Escapes that end their interpreter, whose successor takes seconds to start: all of them where `FULMAR_SOAK` is set. */
-const ENDING = ['a shell', 'a fatal error', 'a call of memory', 'an abort']
+const ENDING = [
+  'a shell',
+  'a script by a function of Emscripten',
+  'a fatal error',
+  'a call of memory',
+  'an abort',
+]
 const tried = Object.entries(ESCAPES).filter(([name]) => process.env.FULMAR_SOAK || !ENDING.includes(name))
 
 describe.runIf(isUsable)('an interpreter on Pyodide', () => {
