@@ -11,10 +11,10 @@ use crate::{Bridge, Message, ParseOptions, Parsed, RenderOptions, Rendered, Rend
 /// # Examples
 /// ```
 /// use std::sync::Arc;
-/// use fulmar_chat::{Bridge, Conversation, Message, RendererConfig, create_renderer};
+/// use fulmar_chat::{Bridge, Conversation, Message, Renderer, RendererConfig, create_renderer};
 /// use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
 /// let tokenizer = Arc::new(CharTokenizer::new(CharTokenizerOptions::default())?);
-/// let renderer: Arc<_> = create_renderer(tokenizer.clone(), &RendererConfig::Chatml {})?.into();
+/// let renderer: Arc<dyn Renderer> = create_renderer(tokenizer.clone(), &RendererConfig::Chatml {})?.into();
 /// let completion = [tokenizer.encode("2")?.ids, renderer.stop_ids()[..1].to_vec()].concat();
 /// let mut conversation = Conversation::new(renderer, Vec::new());
 /// let num_prompt = conversation.start(&[Message::new("user", "1+1?")?])?.ids.len();

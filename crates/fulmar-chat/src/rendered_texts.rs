@@ -28,8 +28,8 @@ pub struct RenderedTexts {
 /// let tokenizer = std::sync::Arc::new(CharTokenizer::new(CharTokenizerOptions::default())?);
 /// let renderer = create_renderer(tokenizer, &RendererConfig::Chatml {})?;
 /// let texts = render_texts(&*renderer, "\0uHi\0\0{\"addGenerationPrompt\":true}\0uHo\0\0", 6)?;
-/// assert_eq!(texts.ends, [32, 86]);
-/// assert!(texts.text[32..].ends_with("Ho<|im_end|>\n<|im_start|>assistant\n"));
+/// assert_eq!(texts.ends, [30, 82]);
+/// assert!(texts.text[30..].ends_with("Ho<|im_end|>\n<|im_start|>assistant\n"));
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn render_texts(renderer: &dyn Renderer, packed: &str, num_records: usize) -> Result<RenderedTexts> {
