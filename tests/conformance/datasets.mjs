@@ -79,7 +79,7 @@ async function check({ value: row }, folder) {
     const opened = await attempted(open)
     if (!HAS_FILES && (error === undefined || opened.code === 'UNAVAILABLE'))
       return { skipped: 'files, which the WebAssembly module does not open' }
-    if (error !== undefined) return refusalDiffers(row, opened, open)
+    if (error !== undefined) return await refusalDiffers(row, opened, open)
     if (opened.code) return opened.code
     const decisions = []
     const wrong = await openedDiffers({ row, ok, buffer: opened.value, open, world, decisions })
