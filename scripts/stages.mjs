@@ -375,7 +375,7 @@ async function buildWasmOrSkip() {
   return reason === undefined ? result : { ...missing(reason), noWasm: reason }
 }
 
-/** What rows, tests and an example use if it can be had: a real model, real servers. */
+/** Gets a real model or real servers, which rows, tests and an example use if they can be had. */
 async function fetchedOrSkipped(fetch) {
   const reason = await fetch()
   return reason ? missing(reason) : outcome(1, 0)
