@@ -6,7 +6,7 @@
 import { ATTENTION_FAULTS } from './cuda-faults/attention.mjs'
 import { DRAW_FAULTS } from './cuda-faults/draw.mjs'
 import { EMULATOR_FAULTS } from './cuda-faults/emulator.mjs'
-import { of } from './cuda-faults/fault.mjs'
+import { barrier, of } from './cuda-faults/fault.mjs'
 
 const [cast, embedding, heads, log, norm, optimizer, product, tensor, rows, swiglu] = [
   'cast',
@@ -143,21 +143,9 @@ export const FAULTS = [
   ),
   log('a softmax divides in single precision', '(float)(1.0 / sums.total)', '1.0f / (float)sums.total'),
   log('a softmax has no floor', 'fmaxf(logits_v[v] - max, SOFTMAX_FLOOR)', 'logits_v[v] - max'),
-  log(
-    'squares are summed before every maximum is there',
-    '    __syncthreads(); // every half-warp has its maximum',
-    '    // every half-warp has its maximum',
-  ),
-  log(
-    'squares are added before they are there',
-    '        __syncthreads(); // every half-warp has its sums',
-    '        // every half-warp has its sums',
-  ),
-  log(
-    'squares are overwritten before they are added',
-    '        __syncthreads(); // they are added',
-    '        // they are added',
-  ),
+  log('squares are summed before every maximum is there', ...barrier('every half-warp has its maximum')),
+  log('squares are added before they are there', ...barrier('every half-warp has its sums')),
+  log('squares are overwritten before they are added', ...barrier('they are added')),
   log('squares are products with their exponent', 'IS_SQUARE ? e * e : e * shifted', 'e * shifted'),
   log(
     'a row of -inf alone has a confidence',
@@ -165,11 +153,7 @@ export const FAULTS = [
     'max == -INFINITY ? 0.0f : found',
   ),
   ...[
-    [
-      'a sum in order begins before its numbers are loaded',
-      '        __syncthreads(); // these are loaded',
-      '        // these are loaded',
-    ],
+    ['a sum in order begins before its numbers are loaded', ...barrier('these are loaded')],
     [
       'numbers are overwritten before they are added',
       'total += (double)shared[at];\n        __syncthreads(); // they are added',
@@ -194,26 +178,10 @@ export const FAULTS = [
     ['a NaN is above all', 'if (x != x) return 0;', 'if (x != x) return ~0u;'],
     ['-0 is below 0', 'x == 0.0f ? 0 : __float_as_uint(x)', '__float_as_uint(x)'],
     ['negative numbers rise the other way', 'bits >> 31 ? ~bits', 'bits >> 31 ? bits'],
-    [
-      'bins are counted in before they are empty',
-      '        __syncthreads(); // all bins are empty',
-      '        // all bins are empty',
-    ],
-    [
-      'bins are added before all is counted',
-      '        __syncthreads(); // all numbers are counted',
-      '        // all numbers are counted',
-    ],
-    [
-      'counts are summed before they are added',
-      '        __syncthreads(); // the counts of warps',
-      '        // the counts of warps',
-    ],
-    [
-      'a digit is read before it is found',
-      '        __syncthreads(); // the digit is found',
-      '        // the digit is found',
-    ],
+    ['bins are counted in before they are empty', ...barrier('all bins are empty')],
+    ['bins are added before all is counted', ...barrier('all numbers are counted')],
+    ['counts are summed before they are added', ...barrier('the counts of warps')],
+    ['a digit is read before it is found', ...barrier('the digit is found')],
     ['a digit is that of the next smaller number', 'above + count >= k)', 'above + count > k)'],
     [
       'the counts of a warp are left out',
@@ -221,11 +189,7 @@ export const FAULTS = [
       'bin < (HISTOGRAMS - 1) * BINS; bin += BINS)',
     ],
     ['numbers with other first digits are counted', 'if ((bits & known) == bar.bits) atomicAdd', 'atomicAdd'],
-    [
-      'elements before a part are counted before all are there',
-      '    __syncthreads(); // all warps have counted',
-      '    // all warps have counted',
-    ],
+    ['elements before a part are counted before all are there', ...barrier('all warps have counted')],
     [
       'elements of the part itself are before it',
       'warp < threadIdx.x / WARP; warp++',
@@ -234,11 +198,7 @@ export const FAULTS = [
     ['a part has no end', 'at < part.end && is(at)', 'is(at)'],
     ['the likeliest are one too few', 'place + num_below(ballot) < k', 'place + num_below(ballot) + 1 < k'],
     ['ties go by any index', 'is_tie && place + num_below(ballot) < k', 'is_tie && len - 1 - at < k'],
-    [
-      'ranks are counted before the list is there',
-      '    __syncthreads(); // the list is there',
-      '    // the list is there',
-    ],
+    ['ranks are counted before the list is there', ...barrier('the list is there')],
     ['of equals the higher id comes first', '<< 32 | (uint32_t)~at', '<< 32 | at'],
     [
       'a list begins at the ranks of larger ones',
@@ -371,11 +331,7 @@ export const FAULTS = [
     'begin((turn + STAGES - 1) % STAGES, k + (STAGES - 1) * DEPTH);',
     'begin((turn + STAGES) % STAGES, k + (STAGES - 1) * DEPTH);',
   ),
-  tensor(
-    'copies of others are read without a barrier, in bfloat16',
-    '        __syncthreads(); // this stage',
-    '        // this stage',
-  ),
+  tensor('copies of others are read without a barrier, in bfloat16', ...barrier('this stage')),
   tensor(
     'a warp reads copies of its lanes without a barrier',
     '        copies_wait<FEW_STAGES - 2>();\n        __syncwarp();',
@@ -683,11 +639,7 @@ export const FAULTS = [
     'widened(bits.y), widened(bits.x)',
   ),
   rows('a mix takes all of y', 'a * x[at] + b * y[at]', 'a * x[at] + y[at]'),
-  rows(
-    'a tile is read before it is there',
-    '    __syncthreads(); // the tile is there',
-    '    // the tile is there',
-  ),
+  rows('a tile is read before it is there', ...barrier('the tile is there')),
   rows(
     'a tile has rows past the last',
     'if (row + y < rows && col + x < cols) tile',

@@ -1,6 +1,6 @@
 /** Faults of attention. */
 
-import { of } from './fault.mjs'
+import { barrier, of } from './fault.mjs'
 
 const attention = of('attention')
 const backward = of('attention_backward')
@@ -14,8 +14,7 @@ export const ATTENTION_FAULTS = [
   ),
   attention(
     'keys of other threads are read without a barrier',
-    '            __syncthreads(); // keys are there, and the values before them are read',
-    '            // keys are there, and the values before them are read',
+    ...barrier('keys are there, and the values before them are read'),
   ),
   attention(
     'values are read before they are there',
@@ -24,8 +23,7 @@ export const ATTENTION_FAULTS = [
   ),
   attention(
     'keys are overwritten while others read them',
-    '            __syncthreads(); // values are there, and the keys before the next ones are read',
-    '            // values are there, and the keys before the next ones are read',
+    ...barrier('values are there, and the keys before the next ones are read'),
   ),
   attention(
     'rows of keys are read before they are found',
@@ -144,21 +142,13 @@ export const ATTENTION_FAULTS = [
     '        copies_wait<0>();\n        __syncthreads(); // this stage',
     '        __syncthreads(); // this stage',
   ),
-  backward(
-    'keys of a stage are overwritten while others read them',
-    '        __syncthreads(); // this stage',
-    '        // this stage',
-  ),
+  backward('keys of a stage are overwritten while others read them', ...barrier('this stage')),
   backward(
     'slots of a stage are read before they are there',
     '        copies_wait<0>();\n        __syncthreads(); // these slots',
     '        __syncthreads(); // these slots',
   ),
-  backward(
-    'slots of a stage are overwritten while others read them',
-    '        __syncthreads(); // these slots',
-    '        // these slots',
-  ),
+  backward('slots of a stage are overwritten while others read them', ...barrier('these slots')),
   backward(
     'rows of keys are copied before they are found',
     'find(SOME);\n    __syncthreads();',
@@ -199,8 +189,7 @@ export const ATTENTION_FAULTS = [
   backward('slots past the last are copied', 'some + line < count ?', 'true ?'),
   attentionF32(
     'a tile of keys is overwritten while others read it',
-    '        __syncthreads(); // the tile before this one is read',
-    '        // the tile before this one is read',
+    ...barrier('the tile before this one is read'),
   ),
   attentionF32(
     'keys are read before their rows are known',
@@ -271,8 +260,7 @@ export const ATTENTION_FAULTS = [
   ),
   attentionF32(
     'masks of rows are overwritten while others read them',
-    '        __syncthreads(); // the rows before these are read',
-    '        // the rows before these are read',
+    ...barrier('the rows before these are read'),
   ),
   attentionF32(
     'masks of rows are read before they are there',
@@ -284,11 +272,7 @@ export const ATTENTION_FAULTS = [
     '                }\n            }\n            __syncthreads();\n            for (uint32_t r = 0',
     '                }\n            }\n            for (uint32_t r = 0',
   ),
-  attentionF32(
-    'factors of a head are overwritten while others read them',
-    '            __syncthreads(); // the next head',
-    '            // the next head',
-  ),
+  attentionF32('factors of a head are overwritten while others read them', ...barrier('the next head')),
   attentionF32(
     'a key that is not attended to has a weight',
     'weights[pair] = is_seen ? p : 0.0f;',

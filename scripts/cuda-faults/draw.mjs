@@ -1,71 +1,23 @@
 /** Faults of draws. */
 
-import { of } from './fault.mjs'
+import { barrier, of } from './fault.mjs'
 
 const draw = of('draw')
 
 export const DRAW_FAULTS = [
   ...[
-    [
-      'biases are added before scores are there',
-      '    __syncthreads(); // all scores are there',
-      '    // all scores are there',
-    ],
-    [
-      'penalties are subtracted before biases are added',
-      '    __syncthreads(); // biases are added',
-      '    // biases are added',
-    ],
-    [
-      'maxima are compared before they are there',
-      '    __syncthreads(); // every block has its maximum',
-      '    // every block has its maximum',
-    ],
-    [
-      'sums are taken before maxima are compared',
-      '    __syncthreads(); // every block has the maximum so far',
-      '    // every block has the maximum so far',
-    ],
-    [
-      'sums are added before they are there',
-      '    __syncthreads(); // every block has its sum',
-      '    // every block has its sum',
-    ],
-    [
-      'sums of a cut are added before they are there',
-      '    __syncthreads(); // every block of a cut has its sum',
-      '    // every block of a cut has its sum',
-    ],
-    [
-      'a block is read before it is found',
-      '    __syncthreads(); // the block is found',
-      '    // the block is found',
-    ],
-    [
-      'weights of a block are summed before they are there',
-      '    __syncthreads(); // its weights are there',
-      '    // its weights are there',
-    ],
-    [
-      'ids of a cut are read before they are there',
-      '    __syncthreads(); // the list of ids is there',
-      '    // the list of ids is there',
-    ],
-    [
-      'the largest is found before it has a start',
-      '    __syncthreads(); // nothing is found yet',
-      '    // nothing is found yet',
-    ],
-    [
-      'the largest is read before it is found',
-      '    __syncthreads(); // the largest is found',
-      '    // the largest is found',
-    ],
-    [
-      'the likeliest is read before it is found',
-      '        __syncthreads(); // the likeliest is found',
-      '        // the likeliest is found',
-    ],
+    ['biases are added before scores are there', ...barrier('all scores are there')],
+    ['penalties are subtracted before biases are added', ...barrier('biases are added')],
+    ['maxima are compared before they are there', ...barrier('every block has its maximum')],
+    ['sums are taken before maxima are compared', ...barrier('every block has the maximum so far')],
+    ['sums are added before they are there', ...barrier('every block has its sum')],
+    ['sums of a cut are added before they are there', ...barrier('every block of a cut has its sum')],
+    ['a block is read before it is found', ...barrier('the block is found')],
+    ['weights of a block are summed before they are there', ...barrier('its weights are there')],
+    ['ids of a cut are read before they are there', ...barrier('the list of ids is there')],
+    ['the largest is found before it has a start', ...barrier('nothing is found yet')],
+    ['the largest is read before it is found', ...barrier('the largest is found')],
+    ['the likeliest is read before it is found', ...barrier('the likeliest is found')],
     ['a mask is that of another word', 'mask_w[v / 32] >> v % 32', 'mask_w[v / 32] >> v % 16'],
     [
       'a row has the mask of its number',
@@ -167,12 +119,8 @@ export const DRAW_FAULTS = [
     ['the least score is not lowered', '(log_least - 1e-3)', 'log_least'],
   ].map((fault) => draw(...fault)),
   ...[
-    [
-      'a cut begins before weights are there',
-      '    __syncthreads(); // weights of the list',
-      '    // weights of the list',
-    ],
-    ['a sum of a cut begins before min_p', '    __syncthreads(); // what stays', '    // what stays'],
+    ['a cut begins before weights are there', ...barrier('weights of the list')],
+    ['a sum of a cut begins before min_p', ...barrier('what stays')],
     ['all that tie with the end are kept', '(score == end.key && place <= end.place)', 'score == end.key'],
     ['the unlikely have more than their mass', '* *shared.total / (double)all.len;', '* *shared.total;'],
     [
@@ -185,51 +133,15 @@ export const DRAW_FAULTS = [
       'cuts_n6 + (size_t)row * 6',
       'cuts_n6 + (size_t)(row == 0 ? 0 : row - 1) * 6',
     ],
-    [
-      'a total is read before it is there',
-      '    __syncthreads(); // the total of a cut',
-      '    // the total of a cut',
-    ],
-    [
-      'parts of an entropy are added before they are there',
-      '    __syncthreads(); // every block has its part',
-      '    // every block has its part',
-    ],
-    [
-      'a cut by places begins before they are there',
-      '    __syncthreads(); // places of all',
-      '    // places of all',
-    ],
-    [
-      'the typical are summed before they are found',
-      '    __syncthreads(); // what is typical',
-      '    // what is typical',
-    ],
-    [
-      'the probable are summed before they are found',
-      '    __syncthreads(); // what is probable',
-      '    // what is probable',
-    ],
-    [
-      'the likeliest are summed before they are in order',
-      '    __syncthreads(); // the likeliest are in order',
-      '    // the likeliest are in order',
-    ],
-    [
-      'a share of an entropy is read before it is found',
-      '    __syncthreads(); // the share of the entropy',
-      '    // the share of the entropy',
-    ],
-    [
-      'ids are copied before they are in order',
-      '    __syncthreads(); // ids are in order',
-      '    // ids are in order',
-    ],
-    [
-      'a list is read before it is in order of its ids',
-      '    __syncthreads(); // the list is in order',
-      '    // the list is in order',
-    ],
+    ['a total is read before it is there', ...barrier('the total of a cut')],
+    ['parts of an entropy are added before they are there', ...barrier('every block has its part')],
+    ['a cut by places begins before they are there', ...barrier('places of all')],
+    ['the typical are summed before they are found', ...barrier('what is typical')],
+    ['the probable are summed before they are found', ...barrier('what is probable')],
+    ['the likeliest are summed before they are in order', ...barrier('the likeliest are in order')],
+    ['a share of an entropy is read before it is found', ...barrier('the share of the entropy')],
+    ['ids are copied before they are in order', ...barrier('ids are in order')],
+    ['a list is read before it is in order of its ids', ...barrier('the list is in order')],
     ['an entropy has lost its sign', 'return -sum / total;', 'return sum / total;'],
     [
       'dropped tokens are in an entropy',
@@ -257,46 +169,14 @@ export const DRAW_FAULTS = [
     ['the typical are few', 'cuts.typical_p() < 1.0 ? 0.0 : cuts.min_p()', 'cuts.min_p()'],
   ].map((fault) => draw(...fault)),
   ...[
-    [
-      'sums of runs are added before they are there',
-      '        __syncthreads(); // sums of runs are there',
-      '        // sums of runs are there',
-    ],
-    [
-      'sums of runs are overwritten before they are added',
-      '        __syncthreads(); // sums of runs are added',
-      '        // sums of runs are added',
-    ],
-    [
-      'lanes are added before they are there',
-      '    __syncthreads(); // lanes are there',
-      '    // lanes are there',
-    ],
-    [
-      'a mass is read before it is there',
-      '    __syncthreads(); // the mass is there',
-      '    // the mass is there',
-    ],
-    [
-      'places of a span are read before they are there',
-      '    __syncthreads(); // places of the span',
-      '    // places of the span',
-    ],
-    [
-      'the bucket of the end is read before it is found',
-      '        __syncthreads(); // the bucket of the end',
-      '        // the bucket of the end',
-    ],
-    [
-      'elements are read before they are sorted',
-      '        __syncthreads(); // the last elements',
-      '        // the last elements',
-    ],
-    [
-      'the end is read before it is found',
-      '        __syncthreads(); // the end is found',
-      '        // the end is found',
-    ],
+    ['sums of runs are added before they are there', ...barrier('sums of runs are there')],
+    ['sums of runs are overwritten before they are added', ...barrier('sums of runs are added')],
+    ['lanes are added before they are there', ...barrier('lanes are there')],
+    ['a mass is read before it is there', ...barrier('the mass is there')],
+    ['places of a span are read before they are there', ...barrier('places of the span')],
+    ['the bucket of the end is read before it is found', ...barrier('the bucket of the end')],
+    ['elements are read before they are sorted', ...barrier('the last elements')],
+    ['the end is read before it is found', ...barrier('the end is found')],
     [
       'weights beside runs are left out',
       'at = runs * RUN; at < len; at++',
@@ -312,33 +192,13 @@ export const DRAW_FAULTS = [
       '(0.5f * high - 0.5f * key(place)) * width',
       '(high - 0.5f * key(place)) * width',
     ],
-    ['a range has no start', '    __syncthreads(); // a range has', '    // a range has'],
-    [
-      'a range is read before it is whole',
-      '    __syncthreads(); // a range is whole',
-      '    // a range is whole',
-    ],
-    ['a range is overwritten', '    __syncthreads(); // a range is read', '    // a range is read'],
-    [
-      'buckets are filled before they are empty',
-      '        __syncthreads(); // buckets are',
-      '        // buckets are',
-    ],
-    [
-      'buckets are read before they are filled',
-      '        __syncthreads(); // buckets have',
-      '        // buckets have',
-    ],
-    [
-      'elements are overwritten before they are read',
-      '            __syncthreads(); // elements are read',
-      '            // elements are read',
-    ],
-    [
-      'counts of elements are overwritten',
-      '            __syncthreads(); // elements are kept',
-      '            // elements are kept',
-    ],
+    ['a range has no start', ...barrier('a range has')],
+    ['a range is read before it is whole', ...barrier('a range is whole')],
+    ['a range is overwritten', ...barrier('a range is read')],
+    ['buckets are filled before they are empty', ...barrier('buckets are')],
+    ['buckets are read before they are filled', ...barrier('buckets have')],
+    ['elements are overwritten before they are read', ...barrier('elements are read')],
+    ['counts of elements are overwritten', ...barrier('elements are kept')],
     ['a target is cut off', '(Units)ceil(fmax(', '(Units)(fmax('],
     ['units overflow', '62 - (32 - __clz(len))', '64 - (32 - __clz(len))'],
     ['smaller keys come first', 'x > y || (x == y', 'x < y || (x == y'],

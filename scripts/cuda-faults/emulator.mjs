@@ -1,6 +1,6 @@
 /** Faults of the emulator, and of the tiles of its own test. */
 
-import { EMULATOR, of } from './fault.mjs'
+import { barrier, EMULATOR, of } from './fault.mjs'
 
 const tiles = of('tiles', EMULATOR)
 const emulator = (name, from, to, file = 'tensor.h') => ({ ...tiles(name, from, to), file })
@@ -12,11 +12,7 @@ export const EMULATOR_FAULTS = [
     '        __syncthreads();',
   ),
   tiles('a wait leaves one group too many', 'copies_wait<STAGES - 2>();', 'copies_wait<STAGES - 1>();'),
-  tiles(
-    'copies of others are read without a barrier',
-    '        __syncthreads(); // all have',
-    '        // all have',
-  ),
+  tiles('copies of others are read without a barrier', ...barrier('all have')),
   tiles(
     'a stage is overwritten while others read it',
     '        begin(turn + STAGES - 1);\n        const float* read',

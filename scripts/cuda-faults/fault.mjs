@@ -7,3 +7,6 @@ export const EMULATOR = 'crates/fulmar-cuda/emulated'
 export const of =
   (check, folder = KERNELS) =>
   (name, from, to) => ({ name, folder, file: `${check}.cu`, from, to, check })
+
+/** The text of a barrier with this comment, and the text without the barrier. */
+export const barrier = (comment) => [`__syncthreads(); // ${comment}`, `// ${comment}`]
