@@ -344,8 +344,64 @@ macro_rules! arithmetic {
     };
 }
 
+/// Implements [`Vector`] for four floats, by a function for the multiply-add of one.
+macro_rules! four_floats {
+    ($multiply_add:ident) => {
+        const LANES: usize = 4;
+        const ROWS: usize = 6;
+        const INPUTS: usize = 256;
+
+        fn panels(_: usize) -> usize {
+            1
+        }
+
+        $crate::matmul::tile::tiles! {
+            inline;
+            1, 1 => 8; 2, 1 => 4; 3, 1 => 2; 4, 1 => 2; 5, 1 => 2; 6, 1 => 2;
+        }
+
+        #[inline(always)]
+        unsafe fn splat(value: f32) -> Self {
+            Self([value; 4])
+        }
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self {
+            // SAFETY: the caller promised the places, here and below.
+            Self(unsafe { from.cast::<[f32; 4]>().read_unaligned() })
+        }
+        #[inline(always)]
+        unsafe fn lower(from: *const u32) -> Self {
+            // SAFETY: as above.
+            let words = unsafe { from.cast::<[u32; 4]>().read_unaligned() };
+            Self(words.map(|word| f32::from_bits(word << 16)))
+        }
+        #[inline(always)]
+        unsafe fn upper(from: *const u32) -> Self {
+            // SAFETY: as above.
+            let words = unsafe { from.cast::<[u32; 4]>().read_unaligned() };
+            Self(words.map(|word| f32::from_bits(word & 0xffff_0000)))
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32) {
+            // SAFETY: as above.
+            unsafe { to.cast::<[f32; 4]>().write_unaligned(self.0) }
+        }
+        #[inline(always)]
+        unsafe fn add(self, other: Self) -> Self {
+            let of = |lane: usize| self.0[lane] + other.0[lane];
+            Self([of(0), of(1), of(2), of(3)])
+        }
+        #[inline(always)]
+        unsafe fn multiply_add(self, weight: Self, sum: Self) -> Self {
+            let of = |lane: usize| $multiply_add(self.0[lane], weight.0[lane], sum.0[lane]);
+            Self([of(0), of(1), of(2), of(3)])
+        }
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 pub(super) use arithmetic;
+pub(super) use four_floats;
 pub(super) use tiles;
 
 #[cfg(target_arch = "x86_64")]
@@ -420,63 +476,12 @@ pub(super) mod portable {
     #[derive(Clone, Copy)]
     pub(in super::super) struct Of([f32; 4]);
 
-    impl Of {
-        #[inline(always)]
-        fn from(lane: impl Fn(usize) -> f32) -> Self {
-            Self([lane(0), lane(1), lane(2), lane(3)])
-        }
+    impl Vector for Of {
+        four_floats! { multiply_add }
     }
 
-    impl Vector for Of {
-        const LANES: usize = 4;
-        const ROWS: usize = 6;
-        const INPUTS: usize = 256;
-
-        fn panels(_: usize) -> usize {
-            1
-        }
-
-        tiles! {
-            inline;
-            1, 1 => 8; 2, 1 => 4; 3, 1 => 2; 4, 1 => 2; 5, 1 => 2; 6, 1 => 2;
-        }
-
-        #[inline(always)]
-        unsafe fn splat(value: f32) -> Self {
-            Self([value; 4])
-        }
-        #[inline(always)]
-        unsafe fn load(from: *const f32) -> Self {
-            // SAFETY: the caller promised the places, here and below.
-            Self(unsafe { from.cast::<[f32; 4]>().read_unaligned() })
-        }
-        #[inline(always)]
-        unsafe fn lower(from: *const u32) -> Self {
-            // SAFETY: as above.
-            let words = unsafe { from.cast::<[u32; 4]>().read_unaligned() };
-            Self(words.map(|word| f32::from_bits(word << 16)))
-        }
-        #[inline(always)]
-        unsafe fn upper(from: *const u32) -> Self {
-            // SAFETY: as above.
-            let words = unsafe { from.cast::<[u32; 4]>().read_unaligned() };
-            Self(words.map(|word| f32::from_bits(word & 0xffff_0000)))
-        }
-        #[inline(always)]
-        unsafe fn store(self, to: *mut f32) {
-            // SAFETY: as above.
-            unsafe { to.cast::<[f32; 4]>().write_unaligned(self.0) }
-        }
-        #[inline(always)]
-        unsafe fn add(self, other: Self) -> Self {
-            Self::from(|lane| self.0[lane] + other.0[lane])
-        }
-        #[inline(always)]
-        unsafe fn multiply_add(self, weight: Self, sum: Self) -> Self {
-            if cfg!(target_arch = "aarch64") {
-                return Self::from(|lane| self.0[lane].mul_add(weight.0[lane], sum.0[lane]));
-            }
-            Self::from(|lane| self.0[lane] * weight.0[lane] + sum.0[lane])
-        }
+    #[inline(always)]
+    fn multiply_add(x: f32, w: f32, sum: f32) -> f32 {
+        if cfg!(target_arch = "aarch64") { x.mul_add(w, sum) } else { x * w + sum }
     }
 }

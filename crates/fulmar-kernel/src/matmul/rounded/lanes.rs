@@ -176,7 +176,7 @@ pub(in super::super) mod avx2 {
 }
 
 pub(in super::super) mod portable {
-    use super::super::super::tile::{Operands, Stored, Vector, tile, tiles};
+    use super::super::super::tile::{Operands, Stored, Vector, four_floats, tile};
     use super::super::add_pair;
 
     /// Four sums, by the definition.
@@ -184,52 +184,6 @@ pub(in super::super) mod portable {
     pub(in super::super::super) struct Of([f32; 4]);
 
     impl Vector for Of {
-        const LANES: usize = 4;
-        const ROWS: usize = 6;
-        const INPUTS: usize = 256;
-
-        fn panels(_: usize) -> usize {
-            1
-        }
-
-        tiles! {
-            inline;
-            1, 1 => 8; 2, 1 => 4; 3, 1 => 2; 4, 1 => 2; 5, 1 => 2; 6, 1 => 2;
-        }
-
-        #[inline(always)]
-        unsafe fn splat(value: f32) -> Self {
-            Self([value; 4])
-        }
-        #[inline(always)]
-        unsafe fn load(from: *const f32) -> Self {
-            // SAFETY: the caller promised the places, here and below.
-            Self(unsafe { from.cast::<[f32; 4]>().read_unaligned() })
-        }
-        #[inline(always)]
-        unsafe fn lower(from: *const u32) -> Self {
-            // SAFETY: as above.
-            let words = unsafe { from.cast::<[u32; 4]>().read_unaligned() };
-            Self(words.map(|word| f32::from_bits(word << 16)))
-        }
-        #[inline(always)]
-        unsafe fn upper(from: *const u32) -> Self {
-            // SAFETY: as above.
-            let words = unsafe { from.cast::<[u32; 4]>().read_unaligned() };
-            Self(words.map(|word| f32::from_bits(word & 0xffff_0000)))
-        }
-        #[inline(always)]
-        unsafe fn store(self, to: *mut f32) {
-            // SAFETY: as above.
-            unsafe { to.cast::<[f32; 4]>().write_unaligned(self.0) }
-        }
-        #[inline(always)]
-        unsafe fn add(self, other: Self) -> Self {
-            Self(std::array::from_fn(|lane| self.0[lane] + other.0[lane]))
-        }
-        #[inline(always)]
-        unsafe fn multiply_add(self, weight: Self, sum: Self) -> Self {
-            Self(std::array::from_fn(|lane| add_pair(self.0[lane], weight.0[lane], sum.0[lane])))
-        }
+        four_floats! { add_pair }
     }
 }
