@@ -8,6 +8,7 @@ mod device;
 mod distillation;
 mod dpo;
 mod draw;
+mod draw_counts;
 mod extremes;
 mod family;
 mod grpo;
