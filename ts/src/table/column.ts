@@ -182,11 +182,14 @@ export function checkCount(count: number): void {
 }
 
 /**
- * Refuses files longer than 2,147,483,647. Returns the most rows, and elements of one cell, that the file may hold:
- * one a bit, but always {@link TABLE_ROWS_MIN}, as runs of equal values take no room.
+ * The most rows, values of a column in a group of rows, and elements of one cell that a file of this size may hold: one a bit, but always
+ * {@link TABLE_ROWS_MIN}, as runs of equal values take no room.
  */
+export const rowsMax = (sizeBytes: number): number => Math.max(8 * sizeBytes, TABLE_ROWS_MIN)
+
+/** Refuses files longer than 2,147,483,647. Returns {@link rowsMax} of the file. */
 export function elementsMax(bytes: Uint8Array): number {
-  if (bytes.byteLength <= TABLE_BYTES_MAX) return Math.max(8 * bytes.byteLength, TABLE_ROWS_MIN)
+  if (bytes.byteLength <= TABLE_BYTES_MAX) return rowsMax(bytes.byteLength)
   const detail = `bytes must be at most ${TABLE_BYTES_MAX} long: got ${bytes.byteLength}`
   throw new FulmarError('LIMIT_EXCEEDED', detail)
 }

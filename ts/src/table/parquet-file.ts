@@ -10,7 +10,7 @@ import {
 } from 'hyparquet'
 import { FulmarError, messageOf, openRegular, unreadable } from '../core/index.js'
 import type { Dtype } from '../tensor/index.js'
-import { checkCount, TABLE_BYTES_MAX, TABLE_ROWS_MIN } from './column.js'
+import { checkCount, rowsMax, TABLE_BYTES_MAX } from './column.js'
 import { leafDtype } from './parquet.js'
 import { type ColumnNumbers, readNumbers } from './parquet-numbers.js'
 import { PARQUET_COMPRESSORS, withCheckedPages } from './parquet-pages.js'
@@ -163,12 +163,12 @@ function named(path: string, error: unknown): unknown {
 
 /** Checks the numbers of the footer, which may claim anything. */
 function groupsOf(path: string, metadata: FileMetaData, sizeBytes: number): readonly RowGroup[] {
-  const rowsMax = Math.max(8 * sizeBytes, TABLE_ROWS_MIN)
+  const most = rowsMax(sizeBytes)
   let rowStart = 0
   const groups = metadata.row_groups.map(({ num_rows: numRows, columns }) => {
     const rowEnd = rowStart + Number(numRows)
-    if (!(Number(numRows) >= 0) || rowEnd > rowsMax) {
-      const detail = `${path} must have at most ${rowsMax} rows at its length: got ${rowEnd}`
+    if (!(Number(numRows) >= 0) || rowEnd > most) {
+      const detail = `${path} must have at most ${most} rows at its length: got ${rowEnd}`
       throw new FulmarError('LIMIT_EXCEEDED', detail)
     }
     const unpacked = columns.reduce(

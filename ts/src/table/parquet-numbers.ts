@@ -15,7 +15,6 @@ import { convert, DEFAULT_PARSERS } from 'hyparquet/src/convert.js'
 import { readDataPage, readDataPageV2 } from 'hyparquet/src/datapage.js'
 import { readPlain } from 'hyparquet/src/plain.js'
 import { getMaxDefinitionLevel, getMaxRepetitionLevel, getTreePath } from 'hyparquet/src/schema.js'
-import { TABLE_ROWS_MIN } from './column.js'
 import {
   type Chunk,
   checkFirst,
@@ -55,8 +54,7 @@ export async function readNumbers(
 ): Promise<ColumnNumbers | undefined> {
   const chunk = chunkOf(column, schema)
   const width = chunk.numValues / numRows
-  const isLong = chunk.numValues > Math.max(8 * file.byteLength, TABLE_ROWS_MIN)
-  if (!Number.isSafeInteger(width) || width < 1 || isLong) return undefined
+  if (!Number.isSafeInteger(width) || width < 1) return undefined
   const pages = new NumberPages(chunk, parquetSchema({ schema } as FileMetaData))
   if (pages.repetitionMax !== depth || (depth === 0 && width > 1)) return undefined
   const elements = dtype === 'f32' ? new Float32Array(chunk.numValues) : new BigInt64Array(chunk.numValues)

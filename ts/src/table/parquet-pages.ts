@@ -8,7 +8,8 @@ import { parquetHeader } from 'hyparquet/src/column.js'
 import { decompressPage } from 'hyparquet/src/datapage.js'
 import { getMaxDefinitionLevel, getMaxRepetitionLevel, getSchemaPath } from 'hyparquet/src/schema.js'
 import { compressors, decompressZstd } from 'hyparquet-compressors'
-import { TABLE_BYTES_MAX } from './column.js'
+import { FulmarError } from '../core/index.js'
+import { rowsMax, TABLE_BYTES_MAX } from './column.js'
 import { checkLevels, checkRuns, checkValues, type PageRuns } from './parquet-runs.js'
 
 /** @internal The pages of a column in a group of rows. */
@@ -27,9 +28,13 @@ export const PARQUET_COMPRESSORS: Compressors = {
   ZSTD: (input, sizeBytes) => decompressZstd(input, new Uint8Array(sizeBytes)),
 }
 
-/** @internal The same file, the pages of whose columns are checked as they are read. */
+/**
+ * @internal The same file, the pages of whose columns are checked as they are read.
+ * @throws {FulmarError} `LIMIT_EXCEEDED` for a column with more values in a group of rows than a file of this size may hold.
+ */
 export function withCheckedPages(file: AsyncBuffer, metadata: FileMetaData): AsyncBuffer {
   const chunks = chunksOf(metadata)
+  for (const chunk of chunks) checkLength(chunk, rowsMax(file.byteLength))
   const slice = async (start: number, end = file.byteLength): Promise<ArrayBuffer> => {
     const bytes = await file.slice(start, end)
     for (let at = firstFrom(chunks, start); at < chunks.length; at++) {
@@ -57,6 +62,13 @@ export function chunkOf(column: ColumnMetaData, schema: FileMetaData['schema']):
   const path = getSchemaPath(schema, column.path_in_schema)
   const levelBits = [getMaxRepetitionLevel(path), getMaxDefinitionLevel(path)].map(bitsOf)
   return { start, end, numValues: Number(column.num_values), column, levelBits }
+}
+
+function checkLength({ numValues, column }: Chunk, most: number): void {
+  if (numValues >= 0 && numValues <= most) return
+  const name = column.path_in_schema.join('.')
+  const detail = `column '${name}' must have at most ${most} values in a group of rows: got ${numValues}`
+  throw new FulmarError('LIMIT_EXCEEDED', detail)
 }
 
 /** The position of the first chunk from `start` on. */

@@ -3,7 +3,7 @@
 import type { FileHandle } from 'node:fs/promises'
 import { type AsyncBuffer, parquetMetadataAsync, parquetReadObjects } from 'hyparquet'
 import { FulmarError, messageOf, openRegular, unreadable } from '../core/index.js'
-import { checkRows, TABLE_BYTES_MAX, TABLE_ROWS_MIN } from './column.js'
+import { checkRows, rowsMax, TABLE_BYTES_MAX } from './column.js'
 import { checkUnpacked } from './parquet.js'
 import { PARQUET_COMPRESSORS, withCheckedPages } from './parquet-pages.js'
 
@@ -26,7 +26,7 @@ export async function* parquetParts(path: string): AsyncGenerator<readonly Table
     let rowStart = 0
     for (const group of metadata.row_groups) {
       const numRows = Number(group.num_rows)
-      checkRows(numRows, Math.max(8 * size, TABLE_ROWS_MIN))
+      checkRows(numRows, rowsMax(size))
       checkUnpacked({ row_groups: [group] })
       const rowEnd = rowStart + numRows
       const range = { file: pages, metadata, compressors: PARQUET_COMPRESSORS, rowStart, rowEnd }

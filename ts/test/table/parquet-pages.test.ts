@@ -1,12 +1,14 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { parquetMetadataAsync } from 'hyparquet'
 import { describe, expect, it } from 'vitest'
 import { FulmarError } from '../../src/core/index.js'
 import { fromParquet, toParquet } from '../../src/table/index.js'
-import { PARQUET_COMPRESSORS } from '../../src/table/parquet-pages.js'
+import { PARQUET_COMPRESSORS, withCheckedPages } from '../../src/table/parquet-pages.js'
 import { parquetParts } from '../../src/table/parquet-parts.js'
 import { NonTensorStack, Tensor, TensorDict } from '../../src/tensor/index.js'
 import { temporaryFolder } from '../telemetry/folder.js'
+import { failing } from '../torchrl/envs/chats.js'
 
 const ROWS = 4
 
@@ -71,6 +73,23 @@ describe('pages of Parquet', () => {
     expect((await fromParquet(changed(bytes, at + 2, 2 * 8))).tensor('x').shape).toEqual([ROWS, 2])
     const read = fromParquet(changed(bytes, at + 2, 2 * 9))
     await expect(read).rejects.toThrow(/at most the 8 values of a page: one has 9/)
+  })
+
+  it('of more values than a file of this size may hold are refused before any is read', async () => {
+    const bytes = small()
+    const file = {
+      byteLength: bytes.length,
+      slice: async (from: number, to?: number) => bytes.slice(from, to).buffer,
+    }
+    const metadata = await parquetMetadataAsync(file)
+    withCheckedPages(file, metadata)
+    for (const numValues of [2 ** 24 + 1, 2 ** 40, -1]) {
+      const column = metadata.row_groups[0]?.columns[0]?.meta_data
+      if (column) column.num_values = BigInt(numValues)
+      expect(() => withCheckedPages(file, metadata)).toThrow(
+        failing('LIMIT_EXCEEDED', /column 'text' must have at most 16777216 values/),
+      )
+    }
   })
 
   it('whose compressed bytes are more than they state take no more memory', () => {

@@ -79,9 +79,12 @@ describe('parquetParts', () => {
     }
   })
 
-  it('refuses more rows than a file of its length may have', async () => {
+  it('refuses more values of a column than a file of its length may have', async () => {
     await expect(partsOf(parquetParts('tests/golden/table/many-rows.parquet'))).rejects.toThrow(
-      failing('MALFORMED', /rows/),
+      failing(
+        'LIMIT_EXCEEDED',
+        /column 'one' must have at most 16777216 values in a group of rows: got 16777217/,
+      ),
     )
   })
 
