@@ -6,8 +6,10 @@
  *     node scripts/smollm2.mjs
  *     npm run build && node scripts/examples.mjs native      # compiles the examples
  *     node build/examples/10-smollm2.js [--model PATH] [--steps 30] [--seed 0] [--ahead 1] [--ifeval input_data.jsonl]
+ *         [--rollouts q8] [--products bf16]
  *
- * `--ahead 1` lets the rollouts of the next step run while one trains, by weights that are a step older then.
+ * `--ahead 1` lets the rollouts of the next step run while one trains, by weights that are a step older then. `--rollouts q8`
+ * samples them with the weights in 8 bits, and `--products bf16` multiplies with operands rounded to bfloat16.
  *
  * Six minutes for 30 steps on a quiet machine; docs/runs/smollm2-no-comma/ shows them, docs/runs/smollm2-no-comma-ahead/ those
  * of `--ahead 1`. Fewer commas are easily had by saying less, so length and the share of answers that end by themselves are
@@ -23,7 +25,6 @@ import {
   createRenderer,
   Decoder,
   DecoderPolicy,
-  GRPOLoss,
   HfTokenizer,
   listDataset,
   type Message,
@@ -39,6 +40,8 @@ const { values: flags } = parseArgs({
     steps: { type: 'string', default: '30' },
     seed: { type: 'string', default: '0' },
     ahead: { type: 'string', default: '0' },
+    rollouts: { type: 'string', default: 'same' },
+    products: { type: 'string', default: 'f32' },
     ifeval: { type: 'string' },
     smoke: { type: 'boolean', default: false },
   },
@@ -49,10 +52,13 @@ if (!existsSync(flags.model)) {
 }
 const [seed, steps] = [Number(flags.seed), flags.smoke ? 1 : Number(flags.steps)]
 const offPolicySteps = Number(flags.ahead)
+const weights = oneOf('rollouts', flags.rollouts, ['same', 'q8'])
+const matmulPrecision = oneOf('products', flags.products, ['f32', 'bf16'])
 
 const { decoder, tokenizer } = await load(flags.model)
 const renderer = createRenderer(tokenizer, { name: 'chatml' })
 const policy = new DecoderPolicy(decoder)
+const sampler = weights === 'same' ? policy : new DecoderPolicy(decoder, { weights })
 const SYSTEM: Message = {
   role: 'system',
   content: 'You are a helpful AI assistant named SmolLM, trained by Hugging Face',
@@ -81,7 +87,7 @@ const task: Task<string> = {
 }
 
 const rollouter = new Rollouter({
-  policy,
+  policy: sampler,
   task,
   renderer,
   seed,
@@ -98,8 +104,15 @@ const config = {
   promptsPerStep: flags.smoke ? 1 : 8,
   learningRate: 2e-5,
   offPolicySteps,
+  rolloutWeights: weights,
+  matmulPrecision,
 }
-const runDir = `runs/smollm2-no-comma-seed${seed}${offPolicySteps > 0 ? `-ahead${offPolicySteps}` : ''}`
+const variant = [
+  offPolicySteps > 0 ? `-ahead${offPolicySteps}` : '',
+  weights === 'same' ? '' : `-${weights}`,
+  matmulPrecision === 'f32' ? '' : `-${matmulPrecision}`,
+]
+const runDir = `runs/smollm2-no-comma-seed${seed}${variant.join('')}`
 const log = await RunLog.open({ folder: runDir, config })
 const recorder = new RolloutSampleRecorder({ file: log.samples })
 
@@ -108,7 +121,7 @@ const optimizer = new AdamW(decoder, { beta2: 0.98 })
 const startMs = performance.now()
 const schedule = linearSchedule({ learningRate: config.learningRate, warmupSteps: 3, finalFraction: 0.2 })
 const staleness = strictFifo({ groupsPerStep: config.promptsPerStep, offPolicySteps })
-const parts = { policy, rollouter, optimizer, loss: new GRPOLoss(), schedule, staleness }
+const parts = { policy: sampler, rollouter, optimizer, schedule, staleness }
 const onGroup = recorder.record.bind(recorder)
 for await (const step of grpo({ ...parts, steps, promptsPerStep: config.promptsPerStep, onGroup })) {
   const seconds = (performance.now() - startMs) / 1000
@@ -140,11 +153,18 @@ table(`held-out topics (${heldOut.length}, four answers each)`, before, after)
 console.log(`learning curve: ${await writeReport(runDir)}`)
 for (const owner of [optimizer, renderer, tokenizer, decoder]) owner[Symbol.dispose]()
 
+function oneOf<Choice extends string>(flag: string, value: string, choices: readonly Choice[]): Choice {
+  const choice = choices.find((one) => one === value)
+  if (choice === undefined) throw new Error(`--${flag} must be one of ${choices.join(', ')}: got ${value}`)
+  return choice
+}
+
 async function load(path: string) {
+  const options = { matmulPrecision }
   if ((await stat(path)).isDirectory())
-    return { decoder: await Decoder.fromFolder(path), tokenizer: await HfTokenizer.fromFolder(path) }
+    return { decoder: await Decoder.fromFolder(path, options), tokenizer: await HfTokenizer.fromFolder(path) }
   const bytes = await readFile(path)
-  return { decoder: await Decoder.fromGguf(bytes), tokenizer: HfTokenizer.fromGguf(bytes) }
+  return { decoder: await Decoder.fromGguf(bytes, options), tokenizer: HfTokenizer.fromGguf(bytes) }
 }
 
 /** Answers greedily, and shows that the trainer gives each sampled token the log-prob that it was drawn with, bit for bit. */
