@@ -48,7 +48,8 @@ async function versionsOf(peer: Peer): Promise<Record<string, string>> {
 }
 
 async function measure(persistent: boolean, count: number): Promise<Figure> {
-  using python = pythonTool({ persistent, numWarm: persistent ? 0 : count })
+  const warm = persistent ? { numWarm: 0 } : count > 1 ? { numWarm: count } : {}
+  using python = pythonTool({ persistent, ...warm })
   const runner = new ToolRunner({ tools: [python] })
   const conversations = Array.from({ length: count }, () => new AbortController())
   const latencies: number[] = []

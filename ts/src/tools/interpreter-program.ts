@@ -1,6 +1,14 @@
-/** Python: runs a block in a scope; returns whether it succeeded, and the bytes of its value and of its traceback. */
+/**
+ * Python: runs a block in a scope; returns whether it succeeded, and the bytes of its value and of its traceback.
+ *
+ * It imports `traceback` for an exception, and not before, because a block takes less time than that. The lines of blocks are
+ * given to `linecache`, which tracebacks read them from, as the code or an exception imports it.
+ */
 export const BLOCK_PROGRAM = `
-import ast, linecache, sys, traceback
+import _ast, sys
+
+START_PATH = list(sys.path)
+lines_of_blocks = {}
 
 def run_block(source, name, scope):
     value, error = None, b""
@@ -17,23 +25,67 @@ def run_block(source, name, scope):
     return not error, value, error
 
 def evaluate(source, name, scope):
-    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-    tree = ast.parse(source, name)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    keep_lines(source, name)
+    tree = compile(source, name, "exec", _ast.PyCF_ONLY_AST, dont_inherit=True)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
     exec(compile(tree, name, "exec", dont_inherit=True), scope)
     if last is None:
         return None
-    value = eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), scope)
+    value = eval(compile(_ast.Expression(last.value), name, "eval", dont_inherit=True), scope)
     return None if value is None else utf8(repr(value))
+
+def keep_lines(source, name):
+    entry = lines_of_blocks[name] = (len(source), None, source.splitlines(True), name)
+    cache = getattr(sys.modules.get("linecache"), "cache", None)
+    if isinstance(cache, dict):
+        cache[name] = entry
+
+class LineCacheLoader:
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __getattr__(self, name):
+        return getattr(self.loader, name)
+
+    def exec_module(self, module):
+        self.loader.exec_module(module)
+        module.cache.update(lines_of_blocks)
+
+class LineCacheFinder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "linecache":
+            return None
+        sys.meta_path.remove(LineCacheFinder)
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in sys.meta_path)))
+        spec.loader = LineCacheLoader(spec.loader)
+        return spec
+
+sys.meta_path.insert(0, LineCacheFinder)
 
 def described(exception):
     try:
         trace = exception.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
             trace = trace.tb_next
-        return utf8("".join(traceback.format_exception(type(exception), exception, trace)))
+        return utf8("".join(traceback_module().format_exception(type(exception), exception, trace)))
     except BaseException:
-        return utf8(type(exception).__name__)
+        return named(exception)
+
+def traceback_module():
+    path, sys.path = sys.path, START_PATH
+    try:
+        import traceback
+    finally:
+        sys.path = path
+    return traceback
+
+def named(exception):
+    name = type(exception).__name__
+    try:
+        return utf8(name + ": " + str(exception))
+    except BaseException:
+        return utf8(name)
 
 def utf8(text):
     return text.encode("utf-8", "backslashreplace")

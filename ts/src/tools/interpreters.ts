@@ -20,7 +20,7 @@ export interface InterpreterOptions extends SandboxOptions {
    * @default 8,000 ms, 16,384 bytes of output, 60 s; the others as in {@link SandboxLimits}
    */
   readonly limits?: SandboxLimits
-  /** Number of interpreters started ahead. An integer from 0. @default 1 */
+  /** Number of interpreters started ahead. An integer from 0. @default 2, and 1 of Pyodide, which takes more time and memory */
   readonly numWarm?: number
   /** Maximum number of interpreters at once, over all conversations. A positive integer. @default 64 */
   readonly maxInterpreters?: number
@@ -34,6 +34,9 @@ const INTERPRETER_KEYS = [
 
 /** Below the defaults of a `ToolRunner`: 10 s for a call, 65,536 characters for its result. */
 const LIMITS = { timeoutMs: 8_000, outputBytes: 16_384, cpuSeconds: 60 }
+
+/** With two, one starts while another runs. */
+const NUM_WARM = { bubblewrap: 2, pyodide: 1 }
 
 /** Context of a block. */
 export interface BlockContext {
@@ -57,7 +60,7 @@ export class Interpreters {
   readonly #bwrap: string
   #backend: Promise<SandboxBackend> | undefined
   readonly #clock: Clock
-  readonly #numWarm: number
+  readonly #numWarm: number | undefined
   readonly #max: number
   readonly #open = new Set<Interpreter>()
   readonly #warm: Promise<Interpreter | undefined>[] = []
@@ -68,13 +71,13 @@ export class Interpreters {
   /** @throws {FulmarError} `UNKNOWN_NAME`, `OUT_OF_RANGE` or `MALFORMED` for an option. */
   constructor(options: InterpreterOptions) {
     const { backend = 'auto', files = {}, bwrap = 'bwrap', clock = systemClock } = options
-    const { persistent = false, numWarm = 1, maxInterpreters = 64 } = options
+    const { persistent = false, numWarm, maxInterpreters = 64 } = options
     checkBackend(backend)
     if (typeof persistent !== 'boolean') {
       const detail = `options.persistent must be true or false: got ${describeValue(persistent)}`
       throw new FulmarError('MALFORMED', detail)
     }
-    checkCount('numWarm', numWarm, 0)
+    if (numWarm !== undefined) checkCount('numWarm', numWarm, 0)
     checkCount('maxInterpreters', maxInterpreters, 1)
     for (const path of Object.keys(files)) checkPath(path)
     this.persistent = persistent
@@ -163,7 +166,8 @@ export class Interpreters {
       const ahead = this.#warm.shift()
       interpreter = ahead ? await ahead : await this.#start()
     }
-    while (this.#warm.length < this.#numWarm && this.numOpen < this.#max) {
+    const numWarm = this.#numWarm ?? NUM_WARM[(await this.#backend) ?? 'pyodide']
+    while (this.#warm.length < numWarm && this.numOpen < this.#max) {
       this.#warm.push(this.#start().catch(() => undefined))
     }
     return interpreter

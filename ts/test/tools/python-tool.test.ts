@@ -75,6 +75,30 @@ round(Disk.area, 3)`
     expect(await talk({}, 7)).toBe('MALFORMED')
   })
 
+  it('shows the lines of blocks to code that makes tracebacks itself, and to warnings', async () => {
+    const print = 'import traceback\ntry: 1 / 0 # first\nexcept ZeroDivisionError: traceback.print_exc()'
+    const again = 'def f(): 1 / 0 # second\ntry: f()\nexcept ZeroDivisionError: print(traceback.format_exc())'
+    const first = expect.stringMatching(/line 2, in <module>\n {4}try: 1 \/ 0 # first\n/)
+    expect(await talk({}, print)).toEqual(ok({ stderr: first }))
+    const second = expect.stringMatching(/line 1, in f\n {4}def f\(\): 1 \/ 0 # second\n/)
+    expect(await talk({ persistent: true }, print, again)).toEqual(ok({ stdout: second }))
+    const warn = 'import warnings\nwarnings.warn("careful") # third'
+    expect(await talk({}, warn)).toEqual(ok({ stderr: expect.stringContaining('# third\n') }))
+  })
+
+  it('answers an exception though no file can be opened, and though modules of the home have the names of its own', async () => {
+    const open = 'import os\nkept = []\nwhile True: kept.append(os.open("/dev/null", 0))'
+    expect(await talk({}, open)).toMatchObject({
+      error: expect.stringMatching(/OSError: .*Too many open files/),
+    })
+    const files = { 'traceback.py': '1 / 0', 'linecache.py': '1 / 0', 're.py': '1 / 0' }
+    expect(await talk({ files }, 'raise ValueError("no")')).toMatchObject({
+      error: expect.stringMatching(
+        /^Traceback.*\n {2}File "<block 1>", line 1, in <module>\n {4}raise ValueError\("no"\)\n/,
+      ),
+    })
+  })
+
   it('has files, can import modules that it wrote, and reads an empty input', async () => {
     const options = { files: { 'deep/numbers.txt': '1 2', 'mod.py': 'x = 5' }, persistent: true }
     const code = `open("made.py", "w").write("y = 1")
