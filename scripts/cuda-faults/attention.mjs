@@ -245,13 +245,41 @@ export const ATTENTION_FAULTS = [
   attentionF32('an output is divided', 'out * (1.0f / *sum_of_row)', 'out / *sum_of_row'),
   attentionF32(
     'heads of a group are not neighbours',
-    'size_t)(first + r) * heads + head;\n                const size_t at',
-    'size_t)(first + r) * heads + blockIdx.y + (head - blockIdx.y * group) * kv_heads;\n                const size_t at',
+    'blockIdx.y * group + (begin + query) % group;',
+    'blockIdx.y + (begin + query) % group * kv_heads;',
+  ),
+  attentionF32('a chain of a query has no end', 'if (first % CHAIN_KEYS == 0) d_q += sum, sum = 0.0f;', ''),
+  attentionF32('a chain of a query ends with a tile', 'first % CHAIN_KEYS == 0', 'first % TILE == 0'),
+  attentionF32('a chain of keys has fewer rows', 'CHAIN_ROWS = 32;', 'CHAIN_ROWS = 16;'),
+  attentionF32(
+    'a chain of two heads is added for each',
+    'begin < rows * group; begin += QUERIES',
+    'begin < rows; begin += QUERIES',
+  ),
+  attentionF32(
+    'a row has the keys of its tile',
+    'own.has(head.rows[i]) ? p * (d_weight - *along_of_row) * scale : 0.0f',
+    'p * (d_weight - *along_of_row) * scale',
+  ),
+  attentionF32(
+    'a gradient of a weight is not fused',
+    'sum = __fmaf_rn(a[e], b[e], sum);',
+    'sum += a[e] * b[e];',
+  ),
+  attentionF32(
+    'a tile of rows is that of its number',
+    'Keys(tiles_t, ranges_of_tiles, tile_n[blockIdx.x])',
+    'Keys(tiles_t, ranges_of_tiles, tile_n[0])',
+  ),
+  attentionF32(
+    'rows that see a key after the first row of a tile are left out',
+    'for (uint32_t r = 0; r < rows; r++) seen_by_any |= seen[r];',
+    'seen_by_any = seen[0];',
   ),
   attentionF32(
     'a gradient of a query begins before its sums are there',
-    'd_scores[i] = d_score;\n        });\n        __syncthreads();',
-    'd_scores[i] = d_score;\n        });',
+    '* scale : 0.0f;\n        });\n        __syncthreads();',
+    '* scale : 0.0f;\n        });',
   ),
   attentionF32(
     'an output is multiplied before its gradient is there',
@@ -269,15 +297,26 @@ export const ATTENTION_FAULTS = [
   ),
   attentionF32(
     'gradients of keys are added before their factors are there',
-    '                }\n            }\n            __syncthreads();\n            for (uint32_t r = 0',
-    '                }\n            }\n            for (uint32_t r = 0',
+    '                }\n            }\n            __syncthreads();\n            for (uint32_t query = 0',
+    '                }\n            }\n            for (uint32_t query = 0',
   ),
-  attentionF32('factors of a head are overwritten while others read them', ...barrier('the next head')),
+  attentionF32(
+    'factors of queries are overwritten while others read them',
+    ...barrier('the next queries take the place of these'),
+  ),
   attentionF32(
     'a key that is not attended to has a weight',
     'weights[pair] = is_seen ? p : 0.0f;',
     'weights[pair] = p;',
   ),
+  {
+    ...attentionF32(
+      'a range has the row after it',
+      'ranges[range].x < len(range)',
+      'ranges[range].x <= len(range)',
+    ),
+    file: 'spans.cuh',
+  },
   {
     ...attentionF32('a range that ends before some keys is seen', 'end <= first_row || ', ''),
     file: 'spans.cuh',
@@ -297,13 +336,13 @@ export const ATTENTION_FAULTS = [
   attentionF32('keys past the end of a tile are written', 'if (first_key + j >= end_key) break;', ''),
   attentionF32(
     'a gradient of a key is that of one head of its group',
-    'head < (blockIdx.y + 1) * group; head++',
-    'head < (blockIdx.y + 1) * group; head += group',
+    '(size_t)(first + (begin + query) / group) * heads',
+    '(size_t)(first + (begin + query) % group) * heads',
   ),
   attentionF32(
     'a weight in a gradient is that of a sum',
-    '* scale - max) - log_sum);\n            const float d_score',
-    '* scale - max - log_sum * 1.000001f));\n            const float d_score',
+    'weight_of((s - max) - log_sum), d_weight',
+    'weight_of((s - max) - log_sum * 1.000001f), d_weight',
   ),
   {
     ...attentionF32('a range begins one key late', 'ranges[middle].y <= index', 'ranges[middle].y < index'),

@@ -393,7 +393,7 @@ fn product_f32(card: &Card) -> Result<Work> {
     let (x, w) = (numbers(card, "x", rows * inner)?, numbers(card, "w", outs * inner)?);
     let y = card.poisoned::<f32>(rows * outs)?;
     let queue = move |card: &Card| {
-        let arguments = arguments![&x, &w, &y, rows, outs, inner, 0_u32];
+        let arguments = arguments![&x, &w, &y, rows, outs, inner, 0_u32, 0_u32, 0_u32];
         card.queue("product_f32", check::product_f32::grid(rows, outs), arguments)
     };
     Ok(Work {

@@ -17,6 +17,7 @@ pub mod rms_norm;
 pub mod rows;
 pub mod spans;
 mod swiglu;
+mod training;
 
 use fulmar_core::Result;
 use fulmar_cuda::{Card, Grid};
@@ -27,7 +28,7 @@ use crate::report::Report;
 type Check = fn(&Card, &mut Report) -> Result<()>;
 
 /// Name -> the check of a file of kernels, or of operations.
-pub const CHECKS: [(&str, Check); 16] = [
+pub const CHECKS: [(&str, Check); 17] = [
     ("attention", attention::check),
     ("attention_backward", attention_backward::check),
     ("attention_f32", attention_f32::check),
@@ -44,6 +45,7 @@ pub const CHECKS: [(&str, Check); 16] = [
     ("rms_norm", rms_norm::check),
     ("rows", rows::check),
     ("swiglu", swiglu::check),
+    ("training", training::check),
 ];
 
 /// Threads of a block of kernels that go over elements.

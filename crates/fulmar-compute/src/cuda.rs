@@ -12,17 +12,17 @@ mod rms_norm;
 mod rows;
 mod swiglu;
 
-pub(crate) use attention_f32::attention;
+pub(crate) use attention_f32::{AttentionPlan, GradientPlan, attention, attention_backward};
 pub(crate) use cast::{bf16_to_f32, f32_to_bf16, take_other_bf16};
 pub(crate) use embedding::{embed, embed_backward};
-pub(crate) use heads::{add_bias, bias_backward, rotate};
+pub(crate) use heads::{add_bias, bias_backward, rotate, rotate_back};
 pub(crate) use log_prob::{
-    cross_entropy, entropy_row, log_prob_backward_row, log_prob_backward_rows, log_prob_row, log_prob_rows,
-    log_sum_sq_prob_row, log_sum_sq_prob_rows, softmax_row, top_k_log_probs,
+    Columns, cross_entropy, entropy_row, log_prob_backward_row, log_prob_backward_rows, log_prob_row,
+    log_prob_rows, log_sum_sq_prob_row, log_sum_sq_prob_rows, softmax_row, top_k_log_probs,
 };
-pub(crate) use optimizer::{adamw_step, sgd_step, sum_of_squares};
+pub(crate) use optimizer::{adamw_step, mix, muon_direction, newton_schulz, sgd_step, sum_of_squares};
 pub(crate) use product_f32::matmul;
-pub(crate) use rms_norm::{rms_norm, rms_norm_backward};
+pub(crate) use rms_norm::{mask_overflow, rms_norm, rms_norm_backward};
 pub(crate) use rows::{copy, fill, gather, scale, scatter, scatter_add};
 pub(crate) use swiglu::{swiglu, swiglu_backward};
 

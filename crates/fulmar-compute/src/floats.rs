@@ -214,18 +214,27 @@ impl<'a> MatRef<'a> {
         }
     }
 
-    /// Returns elements in single precision with their rows and columns, if they are stored as `is_transposed` tells and
-    /// their products are in single precision.
-    pub(crate) fn f32(self, is_transposed: bool) -> Option<(View<'a, f32>, usize, usize)> {
-        match self.0 {
-            Kind::Stored {
-                data: Floats::F32(data),
-                rows,
-                cols,
-                is_transposed: stored,
-                precision: MatmulPrecision::F32,
-            } if stored == is_transposed => Some((data, rows, cols)),
-            _ => None,
-        }
+    /// Returns the matrix, if its elements and its products are in single precision.
+    pub(crate) fn f32(self) -> Option<MatrixF32<'a>> {
+        let Kind::Stored {
+            data: Floats::F32(data),
+            rows,
+            cols,
+            is_transposed,
+            precision: MatmulPrecision::F32,
+        } = self.0
+        else {
+            return None;
+        };
+        let (rows, cols) = if is_transposed { (cols, rows) } else { (rows, cols) };
+        Some(MatrixF32 { data, rows, cols, is_transposed })
     }
+}
+
+/// A matrix in single precision: row-major elements, or those of the transposed matrix.
+pub(crate) struct MatrixF32<'a> {
+    pub data: View<'a, f32>,
+    pub rows: usize,
+    pub cols: usize,
+    pub is_transposed: bool,
 }

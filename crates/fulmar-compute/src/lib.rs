@@ -9,7 +9,8 @@
 //! [`cpu`], the parts of operations that run on the processor.
 
 pub use fulmar_kernel::{
-    AdamwStep, AttentionShape, LogProb, MatmulPrecision, Panels, RopeTable, SgdStep, Spans, rope_frequencies,
+    AdamwStep, AttentionShape, LogProb, MatmulPrecision, Panels, SgdStep, newton_schulz_floats,
+    rope_frequencies,
 };
 
 pub mod cpu;
@@ -19,14 +20,22 @@ mod compute;
 mod cuda;
 mod floats;
 mod kept;
+mod log_probs;
 mod memory;
 mod operation;
+mod plan;
+mod rope;
 mod rows;
+mod spans;
 mod view;
 
 pub use attention::AttentionSaved;
 pub use compute::Compute;
 pub use floats::{Floats, MatRef, Widened};
 pub use kept::{Lacking, name_around};
+pub use log_probs::LogProbs;
 pub use memory::Memory;
+pub use plan::{Numbers, Positions};
+pub use rope::RopeTable;
+pub use spans::Spans;
 pub use view::{View, ViewMut};

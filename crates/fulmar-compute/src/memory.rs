@@ -61,6 +61,14 @@ impl Compute {
         }
     }
 
+    /// Returns `len` zeros for the intermediate results of a pass; `None` if a GPU has too little memory, and [`Compute::check`]
+    /// returns the error.
+    pub fn workspace<T: Copy + Zeroable>(self, len: usize) -> Option<Memory<T>> {
+        let mut memory = Memory::default();
+        self.resize(&mut memory, len);
+        (memory.compute() == self).then_some(memory)
+    }
+
     /// Returns a copy of `memory` on this device, cut or with zeros behind it.
     fn resized<T: Copy + Zeroable>(self, memory: &Memory<T>, len: usize) -> Result<Memory<T>> {
         let mut resized = self.zeros(len)?;

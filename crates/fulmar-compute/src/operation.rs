@@ -1,10 +1,12 @@
 //! The table of operations. A line is a name and a signature; `=` names the function for the CPU if it differs from the kernel of
 //! the same name, and `=>` the one for GPUs. An operation without one is `Unavailable` there.
 
-use fulmar_kernel::{AdamwStep, AttentionShape, LogProb, RopeTable, SgdStep, Spans};
+use fulmar_kernel::{AdamwStep, AttentionShape, LogProb, SgdStep};
 use half::bf16;
 
-use crate::{AttentionSaved, Compute, Floats, MatRef, View, ViewMut, cuda, kept, rows};
+use crate::{
+    AttentionSaved, Compute, Floats, MatRef, Numbers, RopeTable, Spans, View, ViewMut, cuda, kept, rows,
+};
 
 macro_rules! operations {
     ($(fn $name:ident $(<$generic:ident>)? ($($args:tt)*) $(-> $result:ty)? $(= $cpu:path)? $(=> $cuda:path)?;)*) => {
@@ -20,6 +22,9 @@ macro_rules! operations {
     };
     (@take $line:tt [$($done:tt)*] $arg:ident: ViewMut<$type:ty>, $($rest:tt)*) => {
         operations!(@take $line [$($done)* [$arg view impl Into<ViewMut<'v, $type>>]] $($rest)*);
+    };
+    (@take $line:tt [$($done:tt)*] $arg:ident: Numbers, $($rest:tt)*) => {
+        operations!(@take $line [$($done)* [$arg view impl Into<Numbers<'v>>]] $($rest)*);
     };
     (@take $line:tt [$($done:tt)*] $arg:ident: Option<ViewMut<$type:ty>>, $($rest:tt)*) => {
         operations!(@take $line [$($done)* [$arg option Option<ViewMut<'v, $type>>]] $($rest)*);
@@ -82,16 +87,18 @@ operations! {
     fn bias_backward(d_out_nd: View<f32>, d_bias_d: ViewMut<f32>) => cuda::bias_backward;
     fn rms_norm(x_nd: View<f32>, weight_d: View<f32>, eps: f32, out_nd: ViewMut<f32>, inv_rms_n: ViewMut<f32>) => cuda::rms_norm;
     fn rms_norm_backward(x_nd: View<f32>, weight_d: View<f32>, inv_rms_n: View<f32>, d_out_nd: View<f32>, d_x_nd: ViewMut<f32>, d_weight_d: Option<ViewMut<f32>>) => cuda::rms_norm_backward;
+    fn mask_overflow(out_nd: ViewMut<f32>, inv_rms_n: View<f32>) = rows::mask_overflow => cuda::mask_overflow;
     fn swiglu(gate: View<f32>, up: View<f32>, out: ViewMut<f32>) => cuda::swiglu;
     fn swiglu_backward(gate: ViewMut<f32>, up: ViewMut<f32>, d_out: View<f32>) => cuda::swiglu_backward;
     fn sum_of_squares(x: View<f32>) -> f64 => cuda::sum_of_squares;
     fn scale(values: ViewMut<f32>, factor: f32) = rows::scale => cuda::scale;
+    fn mix(x: View<f32>, y: ViewMut<f32>, a: f32, b: f32) = rows::mix => cuda::mix;
 
     // Attention.
     fn attention(shape: AttentionShape, q_nhe: View<f32>, keys_rke: View<f32>, values_rke: View<f32>, spans: &Spans, out_nhe: ViewMut<f32>, log_sum_nh2: ViewMut<f32>) => cuda::attention;
-    fn attention_backward(shape: AttentionShape, saved: AttentionSaved<'_>, spans: &Spans, blocks: &[(u32, u32)], d_out_nhe: View<f32>, d_q_nhe: ViewMut<f32>, d_keys_nke: ViewMut<f32>, d_values_nke: ViewMut<f32>);
-    fn rotate(table: &RopeTable, x_nhe: ViewMut<f32>, num_heads: usize, positions_n: &[u32]) = RopeTable::rotate => cuda::rotate;
-    fn rotate_back(table: &RopeTable, d_nhe: ViewMut<f32>, num_heads: usize, positions_n: &[u32]) = RopeTable::rotate_back;
+    fn attention_backward(shape: AttentionShape, saved: AttentionSaved<'_>, spans: &Spans, blocks: &[(u32, u32)], d_out_nhe: View<f32>, d_q_nhe: ViewMut<f32>, d_keys_nke: ViewMut<f32>, d_values_nke: ViewMut<f32>) => cuda::attention_backward;
+    fn rotate(table: &RopeTable, x_nhe: ViewMut<f32>, num_heads: usize, positions_n: Numbers) = fulmar_kernel::RopeTable::rotate => cuda::rotate;
+    fn rotate_back(table: &RopeTable, d_nhe: ViewMut<f32>, num_heads: usize, positions_n: Numbers) = fulmar_kernel::RopeTable::rotate_back => cuda::rotate_back;
 
     // Tokens and their probabilities.
     fn embed(table_vd: Floats<'_>, width: usize, ids_n: &[u32], out_nd: ViewMut<f32>) => cuda::embed;
@@ -115,7 +122,8 @@ operations! {
     // Steps of optimisers.
     fn adamw_step(step: AdamwStep, weights: ViewMut<f32>, gradients: View<f32>, moment1: ViewMut<f32>, moment2: ViewMut<f32>) => cuda::adamw_step;
     fn sgd_step(step: SgdStep, weights: ViewMut<f32>, gradients: View<f32>, buffer: ViewMut<f32>) => cuda::sgd_step;
-    fn newton_schulz(gradient: View<f32>, shape: (usize, usize), coefficients: (f32, f32, f32), steps: usize, eps: f32) -> Vec<f32>;
+    fn muon_direction(gradients: View<f32>, momentum: ViewMut<f32>, direction: ViewMut<f32>, gradient_scale: f32, keep: f32, nesterov: bool) => cuda::muon_direction;
+    fn newton_schulz(matrix: ViewMut<f32>, shape: (usize, usize), coefficients: (f32, f32, f32), steps: usize, eps: f32, workspace: ViewMut<f32>) => cuda::newton_schulz;
 
     // Rows of any type.
     fn gather<T>(from: View<T>, inner: usize, indices: &[usize], to: ViewMut<T>) = rows::gather => cuda::gather;

@@ -95,9 +95,37 @@ pub(crate) fn scale(values: &mut [f32], factor: f32) {
     values.iter_mut().for_each(|value| *value *= factor);
 }
 
+/// Sets every `y` to `a x + b y`.
+pub(crate) fn mix(x: &[f32], y: &mut [f32], a: f32, b: f32) {
+    assert_eq!(x.len(), y.len(), "both have one length");
+    y.iter_mut().zip(x).for_each(|(y, x)| *y = a * x + b * *y);
+}
+
+/// Writes NaN over each row of a normalised matrix whose scale is not finite and above 0: its squares overflow.
+pub(crate) fn mask_overflow(out_nd: &mut [f32], inv_rms_n: &[f32]) {
+    let width = out_nd.len() / inv_rms_n.len().max(1);
+    for (row, inv_rms) in out_nd.chunks_exact_mut(width.max(1)).zip(inv_rms_n) {
+        if *inv_rms <= 0.0 || !inv_rms.is_finite() {
+            row.fill(f32::NAN);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_whose_squares_overflow_become_nan_and_others_stay() {
+        let mut rows = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        mask_overflow(&mut rows, &[0.5, 0.0, f32::NAN, f32::INFINITY]);
+        assert_eq!(rows[..2], [1.0, 2.0]);
+        assert!(rows[2..].iter().all(|value| value.is_nan()));
+        mask_overflow(&mut [], &[]);
+        let mut mixed = [1.0, 2.0];
+        mix(&[10.0, 20.0], &mut mixed, 0.5, 2.0);
+        assert_eq!(mixed, [7.0, 14.0]);
+    }
 
     #[test]
     fn rows_are_gathered_and_scattered_as_one_by_one() {

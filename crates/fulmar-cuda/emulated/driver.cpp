@@ -1,7 +1,7 @@
 // A libcuda.so whose GPU is the processor: the functions of NVIDIA's driver that Fulmar calls, for machines without a GPU.
 //
 // Work is done when a call returns, unless its stream is captured. Options, from the environment: FULMAR_EMULATED_CAPABILITY
-// (80 or 90, the default), FULMAR_EMULATED_FAIL_ALLOCATION=N and FULMAR_EMULATED_FAIL_LAUNCH=N, which let call number N fail,
+// (80 or 90, the default), FULMAR_EMULATED_MEMORY_MIB (8,192), FULMAR_EMULATED_FAIL_ALLOCATION=N and FULMAR_EMULATED_FAIL_LAUNCH=N, which let call number N fail,
 // counted from 1.
 #include <algorithm>
 #include <atomic>
@@ -80,8 +80,8 @@ int cuDriverGetVersion(int* version) { return *version = 13000, SUCCESS; }
 int cuDeviceGetCount(int* count) { return *count = 1, SUCCESS; }
 int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, ordinal == 0 ? SUCCESS : INVALID_DEVICE; }
 int cuDeviceGetName(char* to, int len, int) { return snprintf(to, len, "emulated GPU"), SUCCESS; }
-int cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = MEMORY_BYTES, SUCCESS; }
-int cuMemGetInfo_v2(size_t* free, size_t* total) { return *free = free_bytes(), *total = MEMORY_BYTES, SUCCESS; }
+int cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = memory_bytes(), SUCCESS; }
+int cuMemGetInfo_v2(size_t* free, size_t* total) { return *free = free_bytes(), *total = memory_bytes(), SUCCESS; }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
     switch (attribute) {
         case MULTIPROCESSORS: *value = 132; break;

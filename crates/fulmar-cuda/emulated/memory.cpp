@@ -49,10 +49,15 @@ void watch_signals() {
 }
 } // namespace
 
+size_t memory_bytes() {
+    static const size_t bytes = (size_t)atol(option("FULMAR_EMULATED_MEMORY_MIB", "8192")) << 20;
+    return bytes;
+}
+
 uintptr_t allocate(size_t bytes) {
     std::lock_guard<std::mutex> held(lock);
     watch_signals();
-    if (bytes > MEMORY_BYTES - bytes_taken) return 0;
+    if (bytes > memory_bytes() - bytes_taken) return 0;
     const size_t body = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, mapped = (body + PAGE - 1) / PAGE * PAGE;
     auto* base = (unsigned char*)mmap(nullptr, mapped + PAGE, PROT_READ | PROT_WRITE,
                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -87,7 +92,7 @@ bool holds(uintptr_t address, size_t bytes) {
 
 size_t free_bytes() {
     std::lock_guard<std::mutex> held(lock);
-    return MEMORY_BYTES - bytes_taken;
+    return memory_bytes() - bytes_taken;
 }
 
 Opened::Opened() {

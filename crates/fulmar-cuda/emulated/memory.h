@@ -5,7 +5,8 @@
 
 namespace emulated {
 
-constexpr size_t MEMORY_BYTES = (size_t)8 << 30;
+// Returns the bytes of all device memory.
+size_t memory_bytes();
 
 // Returns the address of `bytes` new bytes, all 0xff, or 0 where there is no more memory.
 uintptr_t allocate(size_t bytes);

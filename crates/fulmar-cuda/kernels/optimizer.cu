@@ -1,10 +1,11 @@
 // Steps of optimizers on weights w [W] by gradients g, and the sum of squares that clipping needs, with the bits of fulmar-kernel's
-// adamw.rs and sgd.rs. Newton-Schulz is a sequence of other kernels: square_sums and sum_of_squares, scale, transpose, product_f32, mix.
+// adamw.rs, sgd.rs and muon.rs. Newton-Schulz is a sequence of kernels: square_sums and divide_by_norm, product_f32, mix.
 //
 //   AdamW: w -= lr decay w      m = b1 m + (1 - b1) g      v = b2 v + (1 - b2) g^2
 //          w -= step_size m / (sqrt(v) inv_sqrt_correction2 + eps)
 //   SGD:   g += decay w         b = momentum b + (1 - dampening) g; b = g in the first step
 //          w -= lr (g + momentum b) with Nesterov, lr b without, lr g without a buffer
+//   Muon:  b += (1 - momentum) (g - b)      u = g + momentum (b - g) with Nesterov, b without
 //
 // In all of them g is first multiplied by gradient_scale, the coefficient of clipping.
 #include "bf16.cuh"
@@ -31,6 +32,16 @@ KERNEL(sum_of_squares, THREADS, (const float* sums_c, uint32_t blocks, double* s
     SHARED(shared);
     const double total = sum_in_order<THREADS>(-0.0, sums_c, blocks, (float*)shared);
     if (threadIdx.x == 0) *sum = total;
+}
+
+// x *= 1 / max(norm of x, eps), given the sums of square_sums. Any number of blocks of threads; shared memory: THREADS floats.
+KERNEL(divide_by_norm, THREADS, (float* x, const float* sums_c, uint32_t blocks, float eps, uint64_t len)) {
+    SHARED(shared);
+    float* by = (float*)shared;
+    const double total = sum_in_order<THREADS>(-0.0, sums_c, blocks, by);
+    if (threadIdx.x == 0) *by = 1.0f / fmaxf((float)sqrt(total), eps);
+    __syncthreads(); // the factor is there
+    for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < len; at += (uint64_t)gridDim.x * THREADS) x[at] *= *by;
 }
 
 // Weights in f32.
@@ -116,6 +127,17 @@ KERNEL(sgd_step, THREADS,
         sgd.step(Masters{weights, halves}, gradients, buffer, len);
     else
         sgd.step(Weights{weights}, gradients, buffer, len);
+}
+
+// Updates the momentum b of Muon, and writes the direction u. Any number of blocks.
+KERNEL(muon_direction, THREADS,
+       (const float* gradients, float* momentum, float* direction, float gradient_scale, float keep, uint32_t is_nesterov,
+        uint64_t len)) {
+    for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < len; at += (uint64_t)gridDim.x * THREADS) {
+        const float g = gradients[at] * gradient_scale, b = momentum[at] + (1.0f - keep) * (g - momentum[at]);
+        momentum[at] = b;
+        direction[at] = is_nesterov ? g + keep * (b - g) : b;
+    }
 }
 
 } // namespace optimizer

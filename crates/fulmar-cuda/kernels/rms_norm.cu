@@ -96,6 +96,13 @@ KERNEL(rms_norm_backward, THREADS,
     for (uint32_t d = threadIdx.x; d < width; d += THREADS) d_x_nd[first + d] += weight_d[d] * d_out[d] * inv_rms - x[d] * pull;
 }
 
+// Writes NaN over each row whose s is not finite and above 0: its squares overflow. One block of threads a row.
+KERNEL(mask_overflow, THREADS, (float* out_nd, const float* inv_rms_n, uint32_t width)) {
+    const float inv_rms = inv_rms_n[blockIdx.x];
+    if (inv_rms > 0.0f && inv_rms < INFINITY) return;
+    for (uint32_t d = threadIdx.x; d < width; d += THREADS) out_nd[(size_t)blockIdx.x * width + d] = NAN;
+}
+
 // sums[c] = sum of dy x s over the rows of chunk c, in order: chunks of `rows_each` rows, which depend on D alone. Grid: ceil(D /
 // THREADS) by the number of chunks.
 KERNEL(rms_norm_weight_sums, THREADS,

@@ -73,20 +73,6 @@ KERNEL(mix, THREADS, (const float* x, float* y, float a, float b, uint64_t len))
         y[at] = a * x[at] + b * y[at];
 }
 
-constexpr uint32_t SIDE = 32; // of a tile
-
-// to[c, r] = from[r, c]. Grid: ceil(cols / SIDE) by ceil(rows / SIDE); shared memory: SIDE * (SIDE + 1) floats.
-KERNEL(transpose, THREADS, (const float* from_rc, float* to_cr, uint32_t rows, uint32_t cols)) {
-    SHARED(shared);
-    float* tile = (float*)shared; // [SIDE, SIDE + 1]: columns are in different banks
-    const uint32_t row = blockIdx.y * SIDE, col = blockIdx.x * SIDE, x = threadIdx.x % SIDE;
-    for (uint32_t y = threadIdx.x / SIDE; y < SIDE; y += THREADS / SIDE)
-        if (row + y < rows && col + x < cols) tile[y * (SIDE + 1) + x] = from_rc[(size_t)(row + y) * cols + col + x];
-    __syncthreads(); // the tile is there
-    for (uint32_t y = threadIdx.x / SIDE; y < SIDE; y += THREADS / SIDE)
-        if (col + y < cols && row + x < rows) to_cr[(size_t)(col + y) * rows + row + x] = tile[x * (SIDE + 1) + y];
-}
-
 // x[i] = value. Any number of blocks.
 KERNEL(fill_8, THREADS, (uint64_t* to, uint64_t value, uint64_t len)) {
     for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < len; at += (uint64_t)gridDim.x * THREADS)

@@ -17,6 +17,7 @@ mod lanes;
 mod log_prob;
 mod log_sum_sq;
 mod matmul;
+mod muon;
 mod newton_schulz;
 mod pages;
 mod parallel;
@@ -39,7 +40,8 @@ pub use log_prob::{
 };
 pub use log_sum_sq::{log_sum_sq_prob_row, log_sum_sq_prob_rows};
 pub use matmul::{MatRef, MatmulPrecision, Panels, add_bias, bias_backward, matmul, matmul_each};
-pub use newton_schulz::newton_schulz;
+pub use muon::muon_direction;
+pub use newton_schulz::{newton_schulz, newton_schulz_floats};
 pub use pages::prefer_huge_pages;
 pub use parallel::{for_each_part, num_threads, together};
 pub use power::{power, power_each};

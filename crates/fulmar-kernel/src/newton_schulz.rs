@@ -2,66 +2,73 @@
 //! values of a matrix towards 1 with matrix products alone.
 //!
 //! ```text
-//! X = G / |G|, transposed where G has more rows than columns
-//! repeat: A = X X^T      X = a X + (b A + c A A) X
+//! X = G / |G|
+//! repeat: A = X X^T      X = a X + (b A + c A A) X         or, where G has more rows than columns,
+//!         A = X^T X      X = a X + X (b A + c A A)
 //! ```
 
 use crate::adamw::sum_of_squares;
 use crate::matmul::{MatRef, matmul};
 
-/// Returns the matrix `[rows, cols]` near `gradient` whose singular values are near 1. With the usual
-/// coefficients and 5 steps they are between about 0.7 and 1.2; with `(1.5, -0.5, 0)` they converge to 1. A
-/// gradient with a norm below `eps` is divided by `eps`, so zeros stay zeros. Costs `steps * (4 short^2 long
-/// + 2 short^3)` operations.
+/// Returns the number of floats of the workspace that [`newton_schulz`] needs for a matrix `[rows, cols]`.
+#[must_use]
+pub fn newton_schulz_floats((rows, cols): (usize, usize)) -> usize {
+    let short = rows.min(cols);
+    rows * cols + 2 * short * short
+}
+
+/// Replaces `matrix` `[rows, cols]` by the one near it whose singular values are near 1. With the usual coefficients and 5 steps
+/// they are between about 0.7 and 1.2; with `(1.5, -0.5, 0)` they converge to 1. A matrix with a norm below `eps` is divided by
+/// `eps`, so zeros stay zeros. Costs `steps * (4 short^2 long + 2 short^3)` operations. `workspace` holds
+/// [`newton_schulz_floats`] of any value.
 ///
 /// # Panics
-/// If `gradient` does not hold `rows * cols` floats.
+/// If `matrix` or `workspace` has another length.
 ///
 /// # Examples
 /// ```
-/// let near = fulmar_kernel::newton_schulz(&[3.0, 0.0, 0.0, 5.0], (2, 2), (1.5, -0.5, 0.0), 20, 1e-7);
+/// use fulmar_kernel::{newton_schulz, newton_schulz_floats};
+/// let mut near = [3.0, 0.0, 0.0, 5.0];
+/// let mut workspace = vec![0.0; newton_schulz_floats((2, 2))];
+/// newton_schulz(&mut near, (2, 2), (1.5, -0.5, 0.0), 20, 1e-7, &mut workspace);
 /// assert!(near.iter().zip([1.0, 0.0, 0.0, 1.0]).all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-5));
 /// ```
-#[must_use]
 pub fn newton_schulz(
-    gradient: &[f32],
+    matrix: &mut [f32],
     (rows, cols): (usize, usize),
     (a, b, c): (f32, f32, f32),
     steps: usize,
     eps: f32,
-) -> Vec<f32> {
-    assert_eq!(gradient.len(), rows * cols, "gradient must hold rows x cols floats");
-    let is_tall = rows > cols;
-    let (short, long) = (rows.min(cols), rows.max(cols));
-    let scale = 1.0 / (sum_of_squares(gradient).sqrt() as f32).max(eps);
-    let mut x: Vec<f32> = gradient.iter().map(|value| value * scale).collect();
-    if is_tall {
-        x = transpose(&x, rows, cols);
-    }
-    let (mut gram, mut square) = (vec![0.0; short * short], vec![0.0; short * short]);
-    let mut next = vec![0.0; x.len()];
+    workspace: &mut [f32],
+) {
+    assert_eq!(matrix.len(), rows * cols, "matrix must hold rows x cols floats");
+    assert_eq!(
+        workspace.len(),
+        newton_schulz_floats((rows, cols)),
+        "workspace must have the floats of the shape"
+    );
+    let short = rows.min(cols);
+    let (next, squares) = workspace.split_at_mut(rows * cols);
+    let (gram, square) = squares.split_at_mut(short * short);
+    let scale = 1.0 / (sum_of_squares(matrix).sqrt() as f32).max(eps);
+    matrix.iter_mut().for_each(|x| *x *= scale);
     for _ in 0..steps {
-        let of_x = MatRef::new(&x, short, long);
-        matmul(&mut gram, of_x, of_x.transposed(), false);
-        let of_gram = MatRef::new(&gram, short, short);
-        matmul(&mut square, of_gram, of_gram, false);
-        for (square, gram) in square.iter_mut().zip(&gram) {
+        let x = MatRef::new(matrix, rows, cols);
+        let (left, right) = if rows > cols { (x.transposed(), x) } else { (x, x.transposed()) };
+        matmul(gram, left, right, false);
+        let of_gram = MatRef::new(gram, short, short);
+        matmul(square, of_gram, of_gram, false);
+        for (square, gram) in square.iter_mut().zip(&*gram) {
             *square = b * gram + c * *square;
         }
-        matmul(&mut next, MatRef::new(&square, short, short), of_x, false);
-        for (x, next) in x.iter_mut().zip(&next) {
+        // The factor is its own transpose to the bit, as the products of an output come in one order from either side.
+        let factor = MatRef::new(square, short, short);
+        let (left, right) = if rows > cols { (x, factor) } else { (factor, x) };
+        matmul(next, left, right, false);
+        for (x, next) in matrix.iter_mut().zip(&*next) {
             *x = a * *x + next;
         }
     }
-    if is_tall { transpose(&x, cols, rows) } else { x }
-}
-
-fn transpose(x: &[f32], rows: usize, cols: usize) -> Vec<f32> {
-    let mut out = Vec::with_capacity(x.len());
-    for col in 0..cols {
-        out.extend((0..rows).map(|row| x[row * cols + col]));
-    }
-    out
 }
 
 #[cfg(test)]
@@ -105,7 +112,9 @@ mod tests {
     fn wide_and_tall_matrices_equal_three_loops_in_double_precision() {
         for (rows, cols) in [(5, 9), (9, 5), (7, 7), (1, 6), (6, 1)] {
             let gradient = random(3, rows * cols);
-            let ours = newton_schulz(&gradient, (rows, cols), MUON, 5, 1e-7);
+            let mut ours = gradient.clone();
+            let mut workspace = vec![f32::NAN; newton_schulz_floats((rows, cols))];
+            newton_schulz(&mut ours, (rows, cols), MUON, 5, 1e-7, &mut workspace);
             let worst = ours
                 .iter()
                 .zip(naive(&gradient, rows, cols, 5))
@@ -117,6 +126,8 @@ mod tests {
 
     #[test]
     fn zeros_stay_zeros() {
-        assert_eq!(newton_schulz(&[0.0; 6], (2, 3), MUON, 5, 1e-7), [0.0; 6]);
+        let mut zeros = [0.0; 6];
+        newton_schulz(&mut zeros, (2, 3), MUON, 5, 1e-7, &mut [f32::NAN; 14]);
+        assert_eq!(zeros, [0.0; 6]);
     }
 }

@@ -210,11 +210,16 @@ impl Decoder {
         self.activations.ready = None;
     }
 
-    /// Returns the gradients of the trained weights, accumulated since [`Decoder::zero_gradients`]; empty
-    /// before the first backward pass.
+    /// Returns the gradients of the trained weights, accumulated since [`Decoder::zero_gradients`]: borrowed, or a copy of those on
+    /// a GPU. Empty before the first backward pass, and if the GPU fails.
     #[must_use]
-    pub fn gradients(&self) -> &[f32] {
-        self.gradients.cpu()
+    pub fn gradients(&self) -> Cow<'_, [f32]> {
+        self.gradients.view().read().unwrap_or_default()
+    }
+
+    /// Returns `true` after a backward pass.
+    pub(crate) fn has_gradients(&self) -> bool {
+        !self.gradients.is_empty()
     }
 
     /// Returns the adapter merged into the present weights, if there is one.
@@ -257,12 +262,12 @@ impl Decoder {
     /// Returns the Euclidean norm of all gradients.
     #[must_use]
     pub fn gradient_norm(&self) -> f64 {
-        self.compute.sum_of_squares(&self.gradients).sqrt()
+        self.gradients.compute().sum_of_squares(&self.gradients).sqrt()
     }
 
     /// Sets all gradients to 0.
     pub fn zero_gradients(&mut self) {
-        self.compute.fill(&mut self.gradients, 0.0);
+        self.gradients.compute().fill(&mut self.gradients, 0.0);
     }
 
     /// If `recomputes`, forward passes store only the input of each layer, and backward passes recompute the
@@ -288,11 +293,11 @@ impl Decoder {
         self.score_with(batch, |_, _| {})
     }
 
-    /// Runs [`Decoder::score`] and calls `visit(target, logits)` for each masked token.
+    /// Runs [`Decoder::score`] and calls `visit(targets, logits)` for chunks of the masked tokens.
     pub(crate) fn score_with(
         &self,
         batch: &TokenBatch<'_>,
-        visit: impl FnMut(&Target, View<'_, f32>) + Send,
+        visit: impl FnMut(&[Target], View<'_, f32>) + Send,
     ) -> Result<Scores> {
         self.spare.with(|activations| {
             activations.without_adapter = false;
@@ -417,13 +422,13 @@ impl Decoder {
         self.run_with(batch, activations, policy, |_, _| {})
     }
 
-    /// Runs [`Decoder::run`] and calls `visit(target, logits)` for each masked token.
+    /// Runs [`Decoder::run`] and calls `visit(targets, logits)` for chunks of the masked tokens.
     pub(crate) fn run_with(
         &self,
         batch: &TokenBatch<'_>,
         activations: &mut Activations,
         policy: CheckpointPolicy,
-        visit: impl FnMut(&Target, View<'_, f32>) + Send,
+        visit: impl FnMut(&[Target], View<'_, f32>) + Send,
     ) -> Result<Scores> {
         self.head().check()?;
         batch.check(&self.config)?;

@@ -76,7 +76,8 @@ impl Head<'_> {
         let HeadActivations { inv_rms, normed, logits, .. } = activations;
         self.compute.resize(normed, x_md.len());
         self.compute.resize(inv_rms, rows);
-        self.norm(x_md, normed, inv_rms)?;
+        self.norm(x_md, normed, inv_rms);
+        self.compute.check()?;
         for rows in self.chunks(rows) {
             let logits = self.logits(normed, rows.clone(), logits)?;
             let logits = logits.view().read()?;
@@ -120,8 +121,8 @@ impl Head<'_> {
         Err(Error::new(ErrorKind::Incompatible, detail))
     }
 
-    /// Computes log-probs of all `targets` from the residual stream `x_nd`. Calls `visit(target, logits)` for
-    /// each, in no particular order.
+    /// Computes log-probs of all `targets` from the residual stream `x_nd`, and waits for them once. Calls
+    /// `visit(targets, logits)` for each chunk of them, in no particular order.
     ///
     /// # Errors
     /// The errors of [`LinearHead::logits`].
@@ -130,25 +131,23 @@ impl Head<'_> {
         x_nd: View<'_, f32>,
         targets: &[Target],
         activations: &mut HeadActivations,
-        mut visit: impl FnMut(&Target, View<'_, f32>),
+        mut visit: impl FnMut(&[Target], View<'_, f32>),
     ) -> Result<()> {
         self.gather(x_nd, targets, activations)?;
         let HeadActivations { normed, logits, has_first_logits, log_probs, .. } = activations;
         *has_first_logits = false;
-        log_probs.clear();
+        let mut found = self.compute.log_probs(targets.len())?;
         // The chunks come from the last to the first, and so do their rows.
         for rows in self.chunks(targets.len()).rev() {
             let logits = self.logits(normed, rows.clone(), logits)?;
-            let ids: Vec<u32> = targets[rows.clone()].iter().map(|target| target.id).collect();
-            log_probs.extend(self.compute.log_prob_rows(&logits, &ids).into_iter().rev());
-            for (row, target) in targets[rows].iter().enumerate() {
-                let vocab = self.config.vocab_size;
-                visit(target, logits.view().slice(row * vocab..(row + 1) * vocab));
-            }
+            let of_rows = &targets[rows.clone()];
+            let ids: Vec<u32> = of_rows.iter().map(|target| target.id).collect();
+            found.find(rows.start, &logits, &ids);
+            visit(of_rows, logits.view());
         }
-        log_probs.reverse();
+        *log_probs = found.read()?;
         *has_first_logits = true;
-        self.compute.check()
+        Ok(())
     }
 
     /// Returns the outputs of the scalar head at `ranges` of `trained` for all `targets`, from the residual
@@ -161,16 +160,9 @@ impl Head<'_> {
         activations: &mut HeadActivations,
     ) -> Result<Vec<f32>> {
         self.gather(x_nd, targets, activations)?;
-        let mut values = Vec::with_capacity(targets.len());
-        self.scalar(ranges, trained).walk(
-            &activations.normed.view().read()?,
-            self.logits_max,
-            |_, of_rows| {
-                values.extend_from_slice(of_rows);
-                Ok(())
-            },
-        )?;
-        Ok(values)
+        let mut values = self.compute.zeros(targets.len())?;
+        self.scalar(ranges, trained).logits(activations.normed.view(), &mut values)?;
+        Ok(values.view().read()?.into_owned())
     }
 
     /// Writes the gradient of the residual stream to `d_x_nd`, from the gradient of the outputs of
@@ -185,20 +177,14 @@ impl Head<'_> {
         d_x_nd: &mut Memory<f32>,
     ) -> Result<()> {
         self.compute.resize(&mut activations.d_normed, activations.normed.len());
+        let mut d_values = self.compute.hold(d_values.to_vec())?;
+        self.compute.check()?;
         let (weight, bias) = gradients.of_scalar(ranges);
         let into =
             HeadGradientsMut { hidden: (&mut activations.d_normed).into(), weight: Some(weight), bias };
-        self.scalar(ranges, trained).walk_back(
-            &activations.normed.view().read()?,
-            self.logits_max,
-            into,
-            |rows, values| {
-                values.copy_from_slice(&d_values[rows]);
-                Ok(())
-            },
-        )?;
+        self.scalar(ranges, trained).logits_backward(activations.normed.view(), &mut d_values, into)?;
         self.norm_backward(activations, targets, gradients, d_x_nd);
-        Ok(())
+        self.compute.check()
     }
 
     /// Writes the gradient of the residual stream to `d_x_nd`, from the gradients of log-probs and entropies.
@@ -212,6 +198,7 @@ impl Head<'_> {
     ) -> Result<()> {
         let HeadActivations { normed, logits, has_first_logits, d_normed, log_probs, .. } = &mut *activations;
         self.compute.resize(d_normed, normed.len());
+        self.compute.check()?;
         let mut weight = self.layout.head.as_ref().and_then(|head| gradients.of(head));
         for rows in self.chunks(targets.len()) {
             let mut logits = match std::mem::take(has_first_logits) {
@@ -245,7 +232,8 @@ impl Head<'_> {
         self.compute.gather(x_nd, hidden, &rows, &mut activations.x);
         self.compute.resize(&mut activations.inv_rms, targets.len());
         self.compute.resize(&mut activations.normed, targets.len() * hidden);
-        self.norm(activations.x.view(), &mut activations.normed, &mut activations.inv_rms)
+        self.norm(activations.x.view(), &mut activations.normed, &mut activations.inv_rms);
+        self.compute.check()
     }
 
     /// Runs the backward pass of [`Head::gather`].
@@ -269,15 +257,10 @@ impl Head<'_> {
 
     /// Runs the last normalisation. A row whose squares overflow would become zeros, and its logits a uniform
     /// distribution. It becomes NaN instead, which callers that read log-probs, values or draws refuse.
-    fn norm(&self, x: View<'_, f32>, out: &mut Memory<f32>, inv_rms: &mut Memory<f32>) -> Result<()> {
-        let (eps, hidden) = (self.config.rms_norm_eps as f32, self.config.hidden_size);
+    fn norm(&self, x: View<'_, f32>, out: &mut Memory<f32>, inv_rms: &mut Memory<f32>) {
+        let eps = self.config.rms_norm_eps as f32;
         self.compute.rms_norm(x, &self.norm_weight(), eps, &mut *out, &mut *inv_rms);
-        for (row, inv_rms) in inv_rms.view().read()?.iter().enumerate() {
-            if *inv_rms <= 0.0 || !inv_rms.is_finite() {
-                self.compute.fill(out.view_mut().slice(row * hidden..(row + 1) * hidden), f32::NAN);
-            }
-        }
-        Ok(())
+        self.compute.mask_overflow(out, &*inv_rms);
     }
 
     fn norm_weight(&self) -> Widened<'_> {
@@ -338,8 +321,9 @@ mod tests {
         let pass = |logits_max: usize, is_kept: bool| {
             let head = Head { logits_max, ..decoder.head() };
             let (mut activations, mut seen) = (HeadActivations::default(), Vec::new());
-            head.forward(x.view(), &targets, &mut activations, |target, logits| {
-                seen.push((target.token, logits.cpu()[0].to_bits()));
+            head.forward(x.view(), &targets, &mut activations, |of_rows, logits| {
+                let firsts = logits.cpu().chunks(11).map(|row| row[0].to_bits());
+                seen.extend(of_rows.iter().map(|target| target.token).zip(firsts));
             })
             .unwrap();
             if !is_kept {

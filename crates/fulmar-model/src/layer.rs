@@ -9,7 +9,9 @@
 
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, MatRef, MatmulPrecision, Memory, RopeTable, ViewMut, Widened};
+use fulmar_compute::{
+    Compute, Floats, MatRef, MatmulPrecision, Memory, Numbers, Positions, RopeTable, ViewMut, Widened,
+};
 
 use crate::config::DecoderConfig;
 use crate::lora::LayerLora;
@@ -138,8 +140,8 @@ impl Layer<'_> {
     pub(crate) fn projection(&self, linear: &Linear) -> MatRef<'_> {
         let start = &linear.weight.start;
         let merged = self.lora.and_then(|lora| lora.merged(linear));
-        let packed = merged.or_else(|| self.panels.and_then(|panels| panels.get(start)));
-        packed.map_or_else(|| self.weight(linear).transposed(), MatRef::of_panels)
+        let packed = || self.panels.and_then(|panels| panels.get(start)).map(MatRef::of_panels);
+        merged.or_else(packed).unwrap_or_else(|| self.weight(linear).transposed())
     }
 
     /// Adds `input * weight^T` to `out`.
@@ -160,13 +162,13 @@ impl Layer<'_> {
     }
 
     /// Fills `q`, `k` and `v` (rotated) from `x`.
-    pub(crate) fn project_heads(
+    pub(crate) fn project_heads<'p>(
         &self,
         activations: &mut LayerActivations,
         workspace: &mut Workspace,
-        (rope, positions): (&RopeTable, &[u32]),
+        (rope, positions): (&RopeTable, impl Into<Numbers<'p>>),
     ) {
-        let (config, ranges) = (self.config, self.ranges);
+        let (config, ranges, positions) = (self.config, self.ranges, positions.into());
         let norm = &mut workspace.norm;
         self.normalise(&ranges.input_norm, &activations.x, norm, &mut activations.inv_rms1);
         let LayerActivations { q, k, v, .. } = activations;
@@ -280,11 +282,11 @@ impl Layer<'_> {
         gradients: &mut Gradients<'_>,
         d_x: &mut Memory<f32>,
         scratch: &mut Scratch,
-        rope: (&RopeTable, &[u32]),
+        (rope, positions): (&RopeTable, &Positions),
     ) {
         let (config, ranges) = (self.config, self.ranges);
-        self.compute.rotate_back(rope.0, &mut scratch.d_q, config.num_attention_heads, rope.1);
-        self.compute.rotate_back(rope.0, &mut scratch.d_k, config.num_kv_heads(), rope.1);
+        self.compute.rotate_back(rope, &mut scratch.d_q, config.num_attention_heads, positions);
+        self.compute.rotate_back(rope, &mut scratch.d_k, config.num_kv_heads(), positions);
         if let Some([q_norm, k_norm]) = &ranges.qk_norm {
             let Scratch { d_q, d_k, d_heads, .. } = scratch;
             self.normalise_heads_backward(
@@ -368,8 +370,7 @@ impl Layer<'_> {
                 self.compute.matmul(d_weight, d_rows.transposed(), input, true);
             }
             (Gradients::Adapter(adapter), Some(lora)) => {
-                let (d_in, adapter) = (d_in.cpu_mut(), adapter.reborrow().cpu());
-                lora.backward(linear, d_out.cpu(), input.cpu(), d_in, adapter);
+                lora.backward(linear, d_out.view(), input.view(), d_in.view_mut(), adapter.reborrow());
             }
             (Gradients::Adapter(_), None) => {}
         }

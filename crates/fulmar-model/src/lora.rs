@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use fulmar_compute::{Compute, Floats, MatRef, MatmulPrecision, Memory, View, ViewMut};
 use fulmar_core::{Error, ErrorKind, Result, Rng};
@@ -40,7 +41,9 @@ pub(crate) struct Lora {
     weights: Memory<f32>,
     /// By layer, then by projection.
     pairs: Vec<BTreeMap<&'static str, Pair>>,
+    /// The sums of weights and adapter: packed on the CPU, as they are on a GPU.
     merged: PanelCache,
+    merged_on_gpu: MergedCache,
     /// The scalar head that is trained with the adapter, in `weights`; the model's own is unchanged.
     pub scalar: Option<ScalarRanges>,
 }
@@ -100,8 +103,9 @@ impl Lora {
         let scalar = layout.scalar.as_ref().and_then(|ScalarRanges { weight, bias }| {
             Some(ScalarRanges { weight: copy(weight)?, bias: bias.as_ref().and_then(&mut copy) })
         });
-        let (weights, merged) = (vec![0.0; len].into(), PanelCache::default());
-        Ok(Self { config, parameters, weights, pairs, merged, scalar })
+        let weights = vec![0.0; len].into();
+        let (merged, merged_on_gpu) = (PanelCache::default(), MergedCache::default());
+        Ok(Self { config, parameters, weights, pairs, merged, merged_on_gpu, scalar })
     }
 
     /// Returns the ranges of the tensors of the scalar head, here and in the model.
@@ -142,6 +146,7 @@ impl Lora {
     /// Drops the merged weights when the weights of the adapter or of the model change.
     pub(crate) fn forget_merged(&mut self) {
         self.merged.forget();
+        self.merged_on_gpu.0.take();
     }
 
     /// Copies the weights to the device of `compute`.
@@ -164,12 +169,16 @@ impl Lora {
         weights: Floats<'_>,
         precision: MatmulPrecision,
     ) -> Result<MergedLora<'_>> {
+        if self.weights.compute() != Compute::Cpu {
+            return Ok(MergedLora { lora: self, merged: self.merged_on_gpu(layout, weights, precision)? });
+        }
         let panels = self.merged.packed_by(|packed| {
+            let mut scaled = self.room_for_b(layout)?;
             let mut sum = Vec::new();
             for (linear, pair) in self.adapted(layout) {
                 sum.resize(linear.weight.len(), 0.0);
                 weights.slice(linear.weight.clone()).cpu().copy_to(&mut sum);
-                self.add_product(linear, pair, &mut sum);
+                self.add_product(linear, pair, (&mut sum).into(), &mut scaled);
                 let panels = packed.entry(linear.weight.start).or_default();
                 panels
                     .pack_for(precision, sum.as_slice().into(), linear.outputs, linear.inputs)
@@ -177,7 +186,30 @@ impl Lora {
             }
             Ok(())
         })?;
-        Ok(MergedLora { lora: self, panels })
+        Ok(MergedLora { lora: self, merged: MergedWeights::Packed(panels) })
+    }
+
+    /// Runs [`Lora::merged`] on a GPU.
+    fn merged_on_gpu(
+        &self,
+        layout: &Layout,
+        weights: Floats<'_>,
+        precision: MatmulPrecision,
+    ) -> Result<MergedWeights<'_>> {
+        if let Some(sums) = self.merged_on_gpu.0.get() {
+            return Ok(MergedWeights::Stored(sums, precision));
+        }
+        let compute = self.weights.compute();
+        let mut scaled = self.room_for_b(layout)?;
+        let mut sums = SumsByStart::new();
+        for (linear, pair) in self.adapted(layout) {
+            let mut sum = compute.zeros(linear.weight.len())?;
+            compute.copy(&weights.slice(linear.weight.clone()).to_f32(), &mut sum);
+            self.add_product(linear, pair, sum.view_mut(), &mut scaled);
+            sums.insert(linear.weight.start, sum);
+        }
+        compute.check()?;
+        Ok(MergedWeights::Stored(self.merged_on_gpu.0.get_or_init(|| sums), precision))
     }
 
     /// Returns whether the adapter changes the projection whose weight begins at `start`.
@@ -192,34 +224,89 @@ impl Lora {
         })
     }
 
-    /// Adds `s B A` to the weight of a projection.
-    fn add_product(&self, linear: &Linear, pair: &Pair, weight: &mut [f32]) {
-        let compute = self.weights.compute();
-        let mut scaled = self.weights.cpu()[pair.b.clone()].to_vec();
+    /// Returns memory for the largest B.
+    fn room_for_b(&self, layout: &Layout) -> Result<Memory<f32>> {
+        self.weights.compute().zeros(self.adapted(layout).map(|(_, pair)| pair.b.len()).max().unwrap_or(0))
+    }
+
+    /// Adds `s B A` to the weight of a projection. `scaled` holds [`Lora::room_for_b`].
+    fn add_product(&self, linear: &Linear, pair: &Pair, weight: ViewMut<'_, f32>, scaled: &mut Memory<f32>) {
+        let (compute, r) = (self.weights.compute(), self.config.r);
+        let mut scaled = scaled.view_mut().slice(..pair.b.len());
+        compute.copy(self.weights.view().slice(pair.b.clone()), &mut scaled);
         compute.scale(&mut scaled, self.config.scaling());
-        let a = MatRef::new(&self.weights.cpu()[pair.a.clone()], self.config.r, linear.inputs);
-        compute.matmul(weight, MatRef::new(&scaled, linear.outputs, self.config.r), a, true);
+        let a = MatRef::new(self.weights.view().slice(pair.a.clone()), r, linear.inputs);
+        compute.matmul(weight, MatRef::new(&scaled, linear.outputs, r), a, true);
     }
 
     /// Adds `s B A` to each adapted projection of `weights`, and copies the scalar head into its place.
-    pub(crate) fn merge(&self, layout: &Layout, weights: &mut Weights) {
-        for (ours, theirs) in self.scalar_tensors(layout) {
-            weights.change(theirs, self.weights.compute(), |theirs| {
-                theirs.copy_from_slice(&self.weights.cpu()[ours]);
+    ///
+    /// # Errors
+    /// `OutOfMemory` if there is no memory for intermediate results: the weights are then unchanged. `Unavailable` for a GPU that
+    /// fails.
+    pub(crate) fn merge(&self, layout: &Layout, weights: &mut Weights) -> Result<()> {
+        let compute = self.weights.compute();
+        let mut scaled = self.room_for_b(layout)?;
+        let copies = self.scalar_tensors(layout);
+        let changed = self.adapted(layout).map(|(linear, _)| linear.weight.len());
+        let mut wide = weights.room_for_change(
+            changed.chain(copies.iter().map(|(_, theirs)| theirs.len())).max().unwrap_or(0),
+            compute,
+        )?;
+        for (ours, theirs) in copies {
+            weights.change(theirs, compute, &mut wide, |theirs| {
+                compute.copy(self.weights.view().slice(ours), theirs);
             });
         }
         for (linear, pair) in self.adapted(layout) {
-            let compute = self.weights.compute();
-            weights.change(linear.weight.clone(), compute, |weight| self.add_product(linear, pair, weight));
+            weights.change(linear.weight.clone(), compute, &mut wide, |weight| {
+                self.add_product(linear, pair, weight, &mut scaled);
+            });
+        }
+        compute.check()
+    }
+}
+
+/// The sums of weights and an adapter, by where the weights begin.
+type SumsByStart = BTreeMap<usize, Memory<f32>>;
+
+/// The sums on a GPU, once they are computed.
+#[derive(Debug, Default)]
+struct MergedCache(OnceLock<SumsByStart>);
+
+/// A copy of an adapter computes its own.
+impl Clone for MergedCache {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// The projections that an adapter is merged into.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum MergedWeights<'a> {
+    Packed(&'a PanelsByStart),
+    Stored(&'a SumsByStart, MatmulPrecision),
+}
+
+impl<'a> MergedWeights<'a> {
+    /// Returns the transposed sum of the weight of `linear` and its adapter, if it has one.
+    fn get(self, linear: &Linear) -> Option<MatRef<'a>> {
+        let start = &linear.weight.start;
+        match self {
+            Self::Packed(panels) => panels.get(start).map(MatRef::of_panels),
+            Self::Stored(sums, precision) => {
+                let sum = MatRef::new(sums.get(start)?, linear.outputs, linear.inputs);
+                Some(sum.in_precision(precision).transposed())
+            }
         }
     }
 }
 
-/// An adapter with the panels of the projections that it is merged into.
+/// An adapter with the projections that it is merged into.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MergedLora<'a> {
     lora: &'a Lora,
-    panels: &'a PanelsByStart,
+    merged: MergedWeights<'a>,
 }
 
 impl<'a> MergedLora<'a> {
@@ -227,8 +314,8 @@ impl<'a> MergedLora<'a> {
     pub(crate) fn layer(self, index: usize) -> LayerLora<'a> {
         LayerLora {
             pairs: &self.lora.pairs[index],
-            weights: self.lora.weights.cpu(),
-            panels: self.panels,
+            weights: self.lora.weights.view(),
+            merged: self.merged,
             scaling: self.lora.config.scaling(),
             rank: self.lora.config.r,
             compute: self.lora.weights.compute(),
@@ -408,9 +495,9 @@ mod tests {
         .unwrap();
         let (layout, base) = (layout(), vec![0.5; layout().len]);
         let merged = lora.merged(&layout, Floats::from(base.as_slice()), MatmulPrecision::F32).unwrap();
-        let panels = merged.layer(1).merged(&layout.layers[1].q).unwrap();
+        let sum = merged.layer(1).merged(&layout.layers[1].q).unwrap();
         let (input, mut out) = ([1.0; 8], [0.0; 8]);
-        Compute::Cpu.matmul(&mut out, MatRef::new(&input, 1, 8), MatRef::of_panels(panels), false);
+        Compute::Cpu.matmul(&mut out, MatRef::new(&input, 1, 8), sum, false);
         assert_eq!(out, [4.0; 8]);
         assert!(merged.layer(1).merged(&layout.layers[1].k).is_none(), "only q and v have an adapter");
         assert!(lora.weights.cpu().iter().any(|weight| *weight != 0.0), "or B could not learn");

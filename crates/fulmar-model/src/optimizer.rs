@@ -4,7 +4,7 @@ mod options;
 
 use std::ops::Range;
 
-use fulmar_compute::{AdamwStep, Compute, Floats, Memory, SgdStep, View, ViewMut, dispatch};
+use fulmar_compute::{AdamwStep, Compute, Floats, Memory, SgdStep, View, ViewMut, newton_schulz_floats};
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
 
@@ -151,7 +151,8 @@ impl Optimizer {
     /// # Errors
     /// `NonFinite` if the gradient is not finite: weights and moments are then unchanged and the gradients 0.
     /// `OutOfRange` for an invalid rate or norm, `Closed` without gradients, `ShapeMismatch` for another
-    /// decoder, `Incompatible` if its dtype has changed.
+    /// decoder, `Incompatible` if its dtype or its device has changed. `OutOfMemory` for a GPU without memory for intermediate
+    /// results: nothing has then changed. `Unavailable` for a GPU that fails.
     pub fn step(
         &mut self,
         decoder: &mut Decoder,
@@ -180,10 +181,17 @@ impl Optimizer {
             );
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
-        if decoder.gradients().is_empty() {
+        if decoder.compute() != self.compute {
+            let (ours, theirs) = (self.compute.device(), decoder.device());
+            let detail = format!("decoder must be on {ours}, where this optimizer was made: got {theirs}");
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        if !decoder.has_gradients() {
             return Err(Error::new(ErrorKind::Closed, "step must follow a backward pass"));
         }
+        let mut workspace = self.compute.zeros(self.workspace_len())?;
         let gradient_norm = decoder.gradient_norm();
+        self.compute.check()?;
         if !gradient_norm.is_finite() {
             decoder.zero_gradients();
             let detail = format!("gradient norm must be finite: got {gradient_norm}");
@@ -192,13 +200,14 @@ impl Optimizer {
         let clip_coefficient = max_norm.map_or(1.0, |max| (max / (gradient_norm + 1e-6)).min(1.0));
         match decoder.trainable_and_gradients() {
             (WeightsMut::F32(weights), gradients) => {
-                self.update(weights, gradients, learning_rate, clip_coefficient);
+                self.update(weights, gradients, learning_rate, clip_coefficient, &mut workspace);
             }
             (WeightsMut::Bf16(weights), gradients) => {
                 let mut master = std::mem::take(&mut self.master.values);
                 // For example, merging an adapter changes weights without their masters.
                 self.compute.take_other_bf16(&weights, &mut master);
-                self.update(master.view_mut(), gradients, learning_rate, clip_coefficient);
+                let weights_f32 = master.view_mut();
+                self.update(weights_f32, gradients, learning_rate, clip_coefficient, &mut workspace);
                 self.compute.f32_to_bf16(&master, weights);
                 self.master.values = master;
             }
@@ -214,6 +223,7 @@ impl Optimizer {
         gradients: View<'_, f32>,
         learning_rate: f64,
         scale: f64,
+        workspace: &mut Memory<f32>,
     ) {
         self.num_steps += 1;
         for group in &self.groups {
@@ -246,7 +256,8 @@ impl Optimizer {
                     let decay = decay(options.weight_decay);
                     let compute = self.compute;
                     let step = MuonStep { options, learning_rate, decay, scale: scale as f32, compute };
-                    step.take((rows, cols), weights, gradients, moment1);
+                    let workspace = workspace.view_mut().slice(..workspace_of((rows, cols)));
+                    step.take((rows, cols), weights, gradients, moment1, workspace);
                 }
                 (OptimizerOptions::Muon(options), _) => {
                     let share = learning_rate / options.learning_rate;
@@ -254,6 +265,15 @@ impl Optimizer {
                 }
             }
         }
+    }
+
+    /// Returns the number of floats of the workspace of a step, which is allocated before any weight changes.
+    fn workspace_len(&self) -> usize {
+        let of_group = |group: &Group| match group.rule {
+            Rule::Muon { rows, cols } => workspace_of((rows, cols)),
+            Rule::AdamW | Rule::Sgd => 0,
+        };
+        self.groups.iter().map(of_group).max().unwrap_or(0)
     }
 
     /// Returns moments and step count as a safetensors file: `moment1.<name>`, `moment2.<name>`, and
@@ -325,6 +345,11 @@ impl Optimizer {
     }
 }
 
+/// Returns the number of floats of a step of Muon: the direction, and the workspace of its orthogonalisation.
+fn workspace_of((rows, cols): (usize, usize)) -> usize {
+    rows * cols + newton_schulz_floats((rows, cols))
+}
+
 /// Returns whether the stored dtype of weights is narrower than that of a step.
 const fn is_rounded(weights: Floats<'_>) -> bool {
     matches!(weights, Floats::Bf16(_))
@@ -380,7 +405,7 @@ fn rule_of<'a>(options: &'a OptimizerOptions, parameter: &Parameter) -> (Rule, &
 ///
 /// ```text
 /// b += (1 - momentum) (g - b)         u = g + momentum (b - g) with Nesterov, else b
-/// w -= lr decay w                     w -= lr scale(out, in) self.compute.newton_schulz(u)
+/// w -= lr decay w                     w -= lr scale(out, in) newton_schulz(u)
 /// ```
 struct MuonStep<'a> {
     options: &'a MuonOptions,
@@ -397,34 +422,17 @@ impl MuonStep<'_> {
         weights: ViewMut<'_, f32>,
         gradients: View<'_, f32>,
         momentum: ViewMut<'_, f32>,
-    ) {
-        dispatch!(self.compute, cpu => {
-            self.take_on_cpu(shape, weights.cpu(), gradients.cpu(), momentum.cpu());
-        });
-    }
-
-    fn take_on_cpu(
-        &self,
-        shape: (usize, usize),
-        weights: &mut [f32],
-        gradients: &[f32],
-        momentum: &mut [f32],
+        workspace: ViewMut<'_, f32>,
     ) {
         let MuonOptions { nesterov, num_iterations, coefficients: [a, b, c], eps, .. } = *self.options;
-        let keep = self.options.momentum as f32;
-        let mut direction = Vec::with_capacity(gradients.len());
-        for (m, g) in momentum.iter_mut().zip(gradients) {
-            let g = g * self.scale;
-            *m += (1.0 - keep) * (g - *m);
-            direction.push(if nesterov { g + keep * (*m - g) } else { *m });
-        }
+        let (compute, keep) = (self.compute, self.options.momentum as f32);
+        let (mut direction, workspace) = workspace.split_at(gradients.len());
+        compute.muon_direction(gradients, momentum, &mut direction, self.scale, keep, nesterov);
         let coefficients = (a as f32, b as f32, c as f32);
-        let update = self.compute.newton_schulz(&direction, shape, coefficients, num_iterations, eps as f32);
+        compute.newton_schulz(&mut direction, shape, coefficients, num_iterations, eps as f32, workspace);
         let rate = (self.learning_rate * self.options.scale.factor(shape.0, shape.1)) as f32;
         let kept = (1.0 - self.learning_rate * self.decay) as f32;
-        for (w, u) in weights.iter_mut().zip(update) {
-            *w = *w * kept - rate * u;
-        }
+        compute.mix(&direction, weights, -rate, kept);
     }
 }
 

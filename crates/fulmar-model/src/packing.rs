@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use fulmar_compute::Spans;
+use fulmar_compute::{Positions, Spans};
 use fulmar_core::limits::{BATCH_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
 use fulmar_core::{Error, ErrorKind, Result};
 
@@ -134,7 +134,7 @@ pub(crate) const NO_ROW: u32 = u32::MAX;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Packed {
     pub ids: Vec<u32>,
-    pub positions: Vec<u32>,
+    pub positions: Positions,
     /// The row of the token before, or [`NO_ROW`].
     pub before: Vec<u32>,
     pub spans: Spans,
@@ -240,7 +240,7 @@ mod tests {
         batch.check(&config()).unwrap();
         let packed = Packed::new(&batch, Read::Before);
         assert_eq!(packed.ids, [1, 2, 3]);
-        assert_eq!(packed.positions, [0, 1, 2]);
+        assert_eq!(*packed.positions, [0, 1, 2]);
         assert_eq!(packed.before, [NO_ROW, 0, 1]);
         assert_eq!(packed.blocks, [(0, 3)]);
         let targets = packed.targets.iter().map(|t| (t.row, t.id, t.token)).collect::<Vec<_>>();
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(batch.check(&config()).unwrap_err().kind(), ErrorKind::OutOfRange);
         let packed = Packed::new(&batch, Read::Own);
         assert_eq!(packed.ids, [1, 2, 3, 4, 7]);
-        assert_eq!(packed.positions, [0, 1, 2, 2, 0]);
+        assert_eq!(*packed.positions, [0, 1, 2, 2, 0]);
         assert_eq!(packed.before, [NO_ROW, 0, 1, 1, NO_ROW]);
         assert_eq!(packed.blocks, [(0, 4), (4, 5)]);
         let targets = packed.targets.iter().map(|t| (t.row, t.token)).collect::<Vec<_>>();
@@ -302,7 +302,7 @@ mod tests {
         let batch =
             TokenBatch { ids: &ids, offsets: &[0, 3, 6, 9], mask: &mask, positions: Some(&positions) };
         let packed = Packed::new(&batch, Read::Before);
-        assert_eq!(packed.positions, [4, 6, 0, 1]);
+        assert_eq!(*packed.positions, [4, 6, 0, 1]);
         assert_eq!(packed.blocks, [(0, 2), (2, 4)]);
     }
 

@@ -41,10 +41,14 @@ impl Decoder {
         check_top_log_probs(top_k, batch.ids.len(), self.config())?;
         let size = batch.ids.len() * top_k;
         let mut top = TopLogProbs { ids: vec![0; size], log_prob: vec![0.0; size] };
-        let scores = self.score_with(batch, |target, logits| {
-            let likeliest = self.compute().top_k_log_probs(logits, top_k);
-            for (at, (id, log_prob)) in (target.token as usize * top_k..).zip(likeliest) {
-                (top.ids[at], top.log_prob[at]) = (id, log_prob);
+        let vocab = self.config().vocab_size;
+        let scores = self.score_with(batch, |targets, logits| {
+            for (row, target) in targets.iter().enumerate() {
+                let logits = logits.slice(row * vocab..(row + 1) * vocab);
+                let likeliest = self.compute().top_k_log_probs(logits, top_k);
+                for (at, (id, log_prob)) in (target.token as usize * top_k..).zip(likeliest) {
+                    (top.ids[at], top.log_prob[at]) = (id, log_prob);
+                }
             }
         })?;
         Ok((scores, top))

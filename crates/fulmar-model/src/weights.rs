@@ -122,15 +122,27 @@ impl Weights {
         Ok(values.into())
     }
 
-    /// Runs `change` on some weights in single precision, and rounds the results to their dtype.
-    pub(crate) fn change(&mut self, range: Range<usize>, compute: Compute, change: impl FnOnce(&mut [f32])) {
+    /// Returns memory for a [`Weights::change`] of up to `len` weights.
+    pub(crate) fn room_for_change(&self, len: usize, compute: Compute) -> Result<Memory<f32>> {
+        compute.zeros(if self.dtype() == Dtype::F32 { 0 } else { len })
+    }
+
+    /// Runs `change` on some weights in single precision, and rounds the results to their dtype. `wide` holds
+    /// [`Weights::room_for_change`].
+    pub(crate) fn change(
+        &mut self,
+        range: Range<usize>,
+        compute: Compute,
+        wide: &mut Memory<f32>,
+        change: impl FnOnce(ViewMut<'_, f32>),
+    ) {
         match self.view_mut() {
-            WeightsMut::F32(values) => change(&mut values.cpu()[range]),
+            WeightsMut::F32(values) => change(values.slice(range)),
             WeightsMut::Bf16(values) => {
                 let values = values.slice(range);
-                let mut wide = vec![0.0; values.len()];
+                let mut wide = wide.view_mut().slice(..values.len());
                 compute.bf16_to_f32(&values, &mut wide);
-                change(&mut wide);
+                change(wide.reborrow());
                 compute.f32_to_bf16(&wide, values);
             }
         }
@@ -171,7 +183,9 @@ mod tests {
     fn a_change_is_made_in_single_precision_and_rounded_once() {
         for dtype in [Dtype::F32, Dtype::Bf16] {
             let mut weights = Weights::from(vec![1.0, 2.0, 3.0]).cast(dtype, Compute::Cpu).unwrap();
-            weights.change(1..2, Compute::Cpu, |values| {
+            let mut wide = weights.room_for_change(1, Compute::Cpu).unwrap();
+            weights.change(1..2, Compute::Cpu, &mut wide, |values| {
+                let values = values.cpu();
                 values[0] += 1e-3;
                 values[0] += 0.01;
             });

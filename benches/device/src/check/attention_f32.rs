@@ -1,8 +1,9 @@
-//! Attention of f32 rows: every bit of `fulmar-kernel`'s `attention`, and gradients near those of f64.
+//! Attention of f32 rows: every bit of `fulmar-kernel`'s `attention` and its gradients.
 
+use fulmar_compute::{Compute, Spans};
 use fulmar_core::Result;
 use fulmar_cuda::{Card, Grid, arguments};
-use fulmar_kernel::{AttentionSaved, AttentionShape, attention, attention_backward, exp};
+use fulmar_kernel::{AttentionSaved, AttentionShape, attention, attention_backward};
 
 use super::spans::Layout;
 use crate::numbers::random;
@@ -10,13 +11,6 @@ use crate::report::Report;
 
 /// Keys that a block holds at once, as in `attention_f32.cu`.
 const TILE: usize = 64;
-
-/// Pairs of a query row and a key that a block holds at once, and query rows, in the gradients of keys and values.
-const PAIRS: usize = 256;
-const ROWS: usize = 16;
-
-/// Key/value rows of a block in the gradients of keys and values.
-const TILE_KEYS: u32 = 16;
 
 /// Largest relative error of a gradient, in the L2 norm.
 const ERROR_MAX: f64 = 1e-5;
@@ -49,7 +43,8 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
 }
 
 /// Layouts of training, in which a query row is the key/value row of the same number, with heads, key/value heads and their width:
-/// widths below, at and above 8 chains and a warp, keys below, at and above a tile and its 16 accumulators.
+/// widths below, at and above 8 chains and a warp, keys below, at and above a tile and its 16 accumulators, and rows and keys
+/// below, at and above the tiles of the processor's gradients.
 fn trained() -> Vec<(Layout, [usize; 3])> {
     vec![
         (Layout::sequences(&[1]), [1, 1, 1]),
@@ -66,6 +61,8 @@ fn trained() -> Vec<(Layout, [usize; 3])> {
         (Layout::tree(7, &[3, 6]), [4, 1, 128]),
         (Layout::sequences(&[9]), [2, 1, 129]),
         (Layout::sequences(&[4, 3]), [2, 1, 256]),
+        (Layout::sequences(&[31, 32]), [2, 1, 4]),
+        (Layout::tree(30, &[70, 65, 1]), [3, 1, 6]),
     ]
 }
 
@@ -116,50 +113,6 @@ impl Case {
         attention_backward(self.shape, saved, &spans, blocks, d_out, &mut d_q, &mut d_keys, &mut d_values);
         [d_q, d_keys, d_values]
     }
-
-    /// Returns the gradients of queries, keys and values with every sum in the order of the kernels.
-    fn gradients_in_order(
-        &self,
-        out: &[f32],
-        log_sum: &[f32],
-        d_out: &[f32],
-        tiles: &[[u32; 4]],
-    ) -> [Vec<f32>; 3] {
-        let AttentionShape { num_heads, num_kv_heads, head_dim } = self.shape;
-        let mut found = [vec![0.0; self.q.len()], vec![0.0; self.keys.len()], vec![0.0; self.keys.len()]];
-        let (scale, group) = (1.0 / (head_dim as f32).sqrt(), num_heads / num_kv_heads);
-        let head = |at: usize| at * head_dim..(at + 1) * head_dim;
-        let weight_and_d_score = |nh: usize, kv: usize| {
-            let score = dot(&self.q[head(nh)], &self.keys[head(kv)]) * scale;
-            let p = exp((score - log_sum[2 * nh]) - log_sum[2 * nh + 1]);
-            let along = dot_in_16(&d_out[head(nh)], &out[head(nh)]);
-            (p, p * (dot(&d_out[head(nh)], &self.values[head(kv)]) - along) * scale)
-        };
-        let add = |sums: &mut [f32], factor: f32, of: &[f32]| {
-            sums.iter_mut().zip(of).for_each(|(sum, of)| *sum += factor * of);
-        };
-        for nh in 0..self.rows() * num_heads {
-            for row in self.layout.keys(nh / num_heads) {
-                let kv = row * num_kv_heads + nh % num_heads / group;
-                add(&mut found[0][head(nh)], weight_and_d_score(nh, kv).1, &self.keys[head(kv)]);
-            }
-        }
-        for &[first_key, end_key, first_row, end_row] in tiles {
-            let rows = (first_row as usize..end_row as usize).collect::<Vec<_>>();
-            for (some, at) in rows.chunks(ROWS).flat_map(|some| (0..num_heads).map(move |at| (some, at))) {
-                for row in some {
-                    let seen = self.layout.keys(*row);
-                    for key in seen.filter(|key| (first_key as usize..end_key as usize).contains(key)) {
-                        let (nh, kv) = (row * num_heads + at, key * num_kv_heads + at / group);
-                        let (p, d_score) = weight_and_d_score(nh, kv);
-                        add(&mut found[1][head(kv)], d_score, &self.q[head(nh)]);
-                        add(&mut found[2][head(kv)], p, &d_out[head(nh)]);
-                    }
-                }
-            }
-        }
-        found
-    }
 }
 
 /// Returns the gradients of queries, keys and values by the formulas, with no sum in single precision. `out` are outputs that the
@@ -200,31 +153,6 @@ pub fn gradients_in_f64(
     found
 }
 
-/// Returns the sum of products of `attention_f32.cu`: 8 chains of fused multiply-adds, neighbours added first.
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0.0_f32; 8];
-    for (a, b) in a.chunks(8).zip(b.chunks(8)) {
-        for (lane, sum) in sums.iter_mut().enumerate() {
-            let number = |of: &[f32]| of.get(lane).copied().unwrap_or(0.0);
-            *sum = number(a).mul_add(number(b), *sum);
-        }
-    }
-    let [a, b, c, d, e, f, g, h] = sums;
-    ((a + b) + (c + d)) + ((e + f) + (g + h))
-}
-
-/// Returns the sum of products of `lanes.cuh`: 16 sums, of which the remainder comes first, halves added to halves.
-fn dot_in_16(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0.0_f32; 16];
-    let (whole, rest) = (a.len() / 16 * 16, a.len() % 16);
-    (0..rest).for_each(|lane| sums[lane] = a[whole + lane] * b[whole + lane]);
-    (0..whole).for_each(|at| sums[at % 16] += a[at] * b[at]);
-    for width in [8, 4, 2, 1] {
-        (0..width).for_each(|lane| sums[lane] += sums[lane + width]);
-    }
-    sums[0]
-}
-
 /// Returns the shape of a launch with one block for each row and head.
 pub fn grid(rows: usize, heads: usize, width: usize) -> Grid {
     Grid {
@@ -262,72 +190,34 @@ fn forward(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// Gradients: near those of f64, as the processor's are.
+/// Gradients: every bit of the processor's, which are near those of f64.
 fn backward(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
-    let AttentionShape { num_heads, num_kv_heads, head_dim } = case.shape;
-    let (rows, plan, tiles) = (case.rows(), case.layout.plan(card)?, case.layout.tiles(TILE_KEYS));
+    let on = Compute::Cuda(*card);
     let (out, log_sum) = case.on_processor();
     let d_out = random("d_out", case.q.len(), 1.0);
+    let hold = |of: &Vec<f32>| on.hold(of.clone());
+    let (q, keys, values) = (hold(&case.q)?, hold(&case.keys)?, hold(&case.values)?);
+    let (out_at, log_sum_at, d_out_at) = (hold(&out)?, hold(&log_sum)?, hold(&d_out)?);
+    let saved = fulmar_compute::AttentionSaved {
+        q: q.view(),
+        keys: keys.view(),
+        values: values.view(),
+        out: out_at.view(),
+        log_sum: log_sum_at.view(),
+    };
+    let poisoned = |of: &[f32]| on.hold(vec![f32::NAN; of.len()]);
+    let (mut d_q, mut d_keys, mut d_values) =
+        (poisoned(&case.q)?, poisoned(&case.keys)?, poisoned(&case.values)?);
+    let mut spans = Spans::default();
+    case.layout.rows.iter().for_each(|row| spans.push_row(row));
+    let (shape, blocks) = (case.shape, &case.layout.blocks);
+    on.attention_backward(shape, saved, &spans, blocks, &d_out_at, &mut d_q, &mut d_keys, &mut d_values);
+    let processor = case.gradients_on_processor(&out, &log_sum, &d_out);
     let exact = gradients_in_f64(case.shape, &case.layout, [&case.q, &case.keys, &case.values, &d_out], None);
     let names = ["queries", "keys", "values"];
-
-    let (q, keys, values) = (card.upload(&case.q)?, card.upload(&case.keys)?, card.upload(&case.values)?);
-    let (out_at, log_sum_at, d_out_at) = (card.upload(&out)?, card.upload(&log_sum)?, card.upload(&d_out)?);
-    let tiles_at = card.upload(&tiles)?;
-    let (d_q, along) = (card.poisoned::<f32>(case.q.len())?, card.poisoned::<f32>(rows * num_heads)?);
-    let (d_keys, d_values) =
-        (card.poisoned::<f32>(case.keys.len())?, card.poisoned::<f32>(case.values.len())?);
-    let (spans, ranges) = (&plan.rows, &plan.ranges);
-    let shared_bytes = ((2 * head_dim + 2 * TILE + 1) * 4) as u32;
-    card.launch(
-        "attention_f32_backward_queries",
-        Grid { shared_bytes, ..grid(rows, num_heads, head_dim) },
-        arguments![
-            &q,
-            &keys,
-            &values,
-            spans,
-            ranges,
-            &out_at,
-            &log_sum_at,
-            &d_out_at,
-            num_heads,
-            num_kv_heads,
-            head_dim,
-            &d_q,
-            &along
-        ],
-    )?;
-    let shared_bytes = ((2 * PAIRS + ROWS) * 4) as u32;
-    card.launch(
-        "attention_f32_backward_keys",
-        Grid { shared_bytes, ..grid(tiles.len(), num_kv_heads, head_dim) },
-        arguments![
-            &q,
-            &keys,
-            &values,
-            spans,
-            ranges,
-            &tiles_at,
-            &log_sum_at,
-            &d_out_at,
-            &along,
-            num_heads,
-            num_kv_heads,
-            head_dim,
-            &d_keys,
-            &d_values
-        ],
-    )?;
-    let found = [d_q.read()?, d_keys.read()?, d_values.read()?];
-    for ((name, found), exact) in names.iter().zip(&found).zip(&exact) {
-        report.near(&format!("attention_f32_backward, {name}"), &case.text, found, exact, ERROR_MAX);
+    for ((name, got), wanted) in names.iter().zip([d_q, d_keys, d_values]).zip(&processor) {
+        report.same(&format!("attention_f32_backward, {name}"), &case.text, &got.view().read()?, wanted);
     }
-    let modelled = case.gradients_in_order(&out, &log_sum, &d_out, &tiles);
-    for ((name, found), modelled) in names.iter().zip(&found).zip(&modelled) {
-        report.same(&format!("attention_f32_backward, order of {name}"), &case.text, found, modelled);
-    }
-    let processor = case.gradients_on_processor(&out, &log_sum, &d_out);
     for ((name, found), exact) in names.iter().zip(&processor).zip(&exact) {
         report.near(&format!("the processor's gradient of {name}"), &case.text, found, exact, ERROR_MAX);
     }

@@ -49,8 +49,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             compare(report, "forward", &shape, on_card.forward(&batch.view()), &wanted);
             let reads = card.num_waits();
             on_card.score(&batch.view())?;
-            // The scales of the last norm, and four columns of log-probs.
-            report.same("waits of a pass", &shape, &[(card.num_waits() - reads) as u32], &[5]);
+            report.same("waits of a pass", &shape, &[(card.num_waits() - reads) as u32], &[1]);
         }
         refused(report, name, &mut on_card)?;
     }
@@ -73,14 +72,6 @@ fn refused(report: &mut Report, name: &str, on_card: &mut Decoder) -> Result<()>
     let before = on_card.forward(&batch.view())?;
     let is_unavailable =
         |refused: Result<()>| u32::from(refused.is_err_and(|error| error.kind() == ErrorKind::Unavailable));
-    let backward = on_card.backward(&[0.0, 1.0, 1.0, 1.0], None);
-    report.same("backward is refused", name, &[is_unavailable(backward)], &[1]);
-    report.same(
-        "an adapter is refused",
-        name,
-        &[is_unavailable(on_card.add_lora(Default::default(), 0))],
-        &[1],
-    );
     let halves = on_card.clone().with_dtype(Dtype::Bf16)?;
     let in_halves = halves.score(&batch.view()).map(drop);
     report.same("bfloat16 is refused", name, &[is_unavailable(in_halves)], &[1]);
@@ -101,14 +92,14 @@ fn overflow(card: &Card, report: &mut Report) -> Result<()> {
 }
 
 /// Sequences with all tokens but the first of each trained.
-struct Batch {
+pub struct Batch {
     ids: Vec<u32>,
     offsets: Vec<u32>,
     mask: Vec<u8>,
 }
 
 impl Batch {
-    fn of(lens: &[usize], vocab: usize) -> Self {
+    pub fn of(lens: &[usize], vocab: usize) -> Self {
         let mut batch = Self { ids: Vec::new(), offsets: vec![0], mask: Vec::new() };
         for len in lens {
             let first = batch.ids.len();
@@ -119,7 +110,7 @@ impl Batch {
         batch
     }
 
-    fn view(&self) -> TokenBatch<'_> {
+    pub fn view(&self) -> TokenBatch<'_> {
         TokenBatch { ids: &self.ids, offsets: &self.offsets, mask: &self.mask, ..TokenBatch::default() }
     }
 }

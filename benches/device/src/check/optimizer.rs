@@ -1,13 +1,12 @@
 //! Steps of AdamW and SGD, of f32 weights and of bfloat16 ones with f32 masters, the sum of squares for clipping, and the Newton-Schulz
 //! iteration of Muon.
 
+use fulmar_compute::{Compute, newton_schulz_floats};
 use fulmar_core::Result;
 use fulmar_cuda::{Argument, Buffer, Card, Grid, arguments};
-use fulmar_kernel::{AdamwStep, SgdStep};
+use fulmar_kernel::{AdamwStep, SgdStep, muon_direction};
 use half::bf16;
 
-use super::product_f32::grid;
-use super::rows::tiles;
 use super::{LENGTHS, elements};
 use crate::numbers::random;
 use crate::report::Report;
@@ -48,6 +47,9 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
                 sgd(card, report, Weights::new(card, len, is_halved)?, step)?;
             }
         }
+    }
+    for (len, nesterov) in LENGTHS.into_iter().flat_map(|len| [(len, false), (len, true)]) {
+        muon(card, report, len, nesterov)?;
     }
     // One below and above a lane, a block, the blocks that are summed at once, and those that are added at once.
     for len in [0, 1, 15, 16, 17, 33, 4_095, 4_096, 4_097, 8_200, 200_000, 256 * BLOCK, 257 * BLOCK + 5] {
@@ -245,52 +247,28 @@ fn newton_schulz(card: &Card, report: &mut Report, (rows, cols): (usize, usize),
     const COEFFICIENTS: (f32, f32, f32) = (3.444_5, -4.775, 2.031_5);
     const STEPS: usize = 5;
     const EPS: f32 = 1e-7;
-    let gradient = random("newton", rows * cols, largest);
-    let found = newton_schulz_on_card(card, &gradient, (rows, cols), COEFFICIENTS, STEPS, EPS)?;
-    let wanted = fulmar_kernel::newton_schulz(&gradient, (rows, cols), COEFFICIENTS, STEPS, EPS);
-    report.same("newton_schulz", &format!("{rows} x {cols}, up to {largest}"), &found, &wanted);
+    let mut wanted = random("newton", rows * cols, largest);
+    let mut workspace = vec![f32::NAN; newton_schulz_floats((rows, cols))];
+    let on = Compute::Cuda(*card);
+    let (mut matrix, mut workspace_at) = (on.hold(wanted.clone())?, on.hold(workspace.clone())?);
+    on.newton_schulz(&mut matrix, (rows, cols), COEFFICIENTS, STEPS, EPS, &mut workspace_at);
+    Compute::Cpu.newton_schulz(&mut wanted, (rows, cols), COEFFICIENTS, STEPS, EPS, &mut workspace);
+    let shape = format!("{rows} x {cols}, up to {largest}");
+    report.same("newton_schulz", &shape, &matrix.view().read()?, &wanted);
     Ok(())
 }
 
-fn newton_schulz_on_card(
-    card: &Card,
-    gradient: &[f32],
-    (rows, cols): (usize, usize),
-    (a, b, c): (f32, f32, f32),
-    steps: usize,
-    eps: f32,
-) -> Result<Vec<f32>> {
-    let (short, long, len) = (rows.min(cols), rows.max(cols), rows * cols);
-    let transpose = |from: &Buffer<f32>, to: &Buffer<f32>, (rows, cols)| {
-        card.launch("transpose", tiles(rows, cols), arguments![from, to, rows, cols])
-    };
-    let product = |x: &Buffer<f32>, w: &Buffer<f32>, y: &Buffer<f32>, [rows, outs, inner]: [usize; 3]| {
-        card.launch("product_f32", grid(rows, outs), arguments![x, w, y, rows, outs, inner, 0_u32])
-    };
-    let mut x = card.upload(gradient)?;
-    let (_, sum) = squares_on_card(card, &x, len)?;
-    card.launch("scale", elements(), arguments![&x, 1.0 / (sum.sqrt() as f32).max(eps), len])?;
-    let mut other = card.poisoned::<f32>(len)?;
-    let is_tall = rows > cols;
-    if is_tall {
-        transpose(&x, &other, (rows, cols))?;
-        std::mem::swap(&mut x, &mut other);
-    }
-    let (gram, square) = (card.poisoned::<f32>(short * short)?, card.poisoned::<f32>(short * short)?);
-    let x_transposed = card.poisoned::<f32>(len)?;
-    for _ in 0..steps {
-        product(&x, &x, &gram, [short, short, long])?;
-        // The matrix is its own transpose to the bit.
-        product(&gram, &gram, &square, [short, short, short])?;
-        card.launch("mix", elements(), arguments![&gram, &square, b, c, short * short])?;
-        transpose(&x, &x_transposed, (short, long))?;
-        product(&square, &x_transposed, &other, [short, long, short])?;
-        card.launch("mix", elements(), arguments![&x, &other, a, 1.0_f32, len])?;
-        std::mem::swap(&mut x, &mut other);
-    }
-    if is_tall {
-        transpose(&x, &other, (short, long))?;
-        std::mem::swap(&mut x, &mut other);
-    }
-    x.read()
+fn muon(card: &Card, report: &mut Report, len: usize, nesterov: bool) -> Result<()> {
+    let gradients = odd_numbers("gradients", len, 1);
+    let gradients_at = card.upload(&gradients)?;
+    let mut momentum = Moment::new(card, odd_numbers("moment1", len, 0))?;
+    let (mut direction, direction_at) = (vec![0.0; len], card.poisoned::<f32>(len)?);
+    let arguments =
+        arguments![&gradients_at, &momentum.at, &direction_at, 0.37_f32, 0.95_f32, u32::from(nesterov), len];
+    card.launch("muon_direction", elements(), arguments)?;
+    muon_direction(&gradients, &mut momentum.numbers, &mut direction, 0.37, 0.95, nesterov);
+    let shape = format!("{len}, nesterov {nesterov}");
+    report.same("muon_direction", &shape, &direction_at.read()?, &direction);
+    report.same("muon_direction, momentum", &shape, &momentum.at.read()?, &momentum.numbers);
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Products of f32 rows: every bit of `fulmar-kernel`'s `matmul`, for any number of rows.
+//! Products of f32 matrices: every bit of `fulmar-kernel`'s `matmul`, for any number of rows and either layout of the operands.
 
 use fulmar_core::Result;
 use fulmar_cuda::{Argument, Buffer, Card, Grid, arguments};
@@ -31,20 +31,31 @@ const SHAPES: [(usize, usize, usize); 16] = [
     (33, 31, 1),
 ];
 
+/// Which operands are turned, and whether the product is added to the result: products by weights, gradients of rows, and
+/// gradients of weights.
+const LAYOUTS: [([bool; 2], bool); 6] = [
+    ([false, false], false),
+    ([false, false], true),
+    ([false, true], false),
+    ([false, true], true),
+    ([true, true], true),
+    ([true, false], false),
+];
+
 /// Compares products at every shape, with and without adding to the result.
 ///
 /// # Errors
 /// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for (rows, outs, inner) in SHAPES {
-        for adds in [false, true] {
+        for (turned, adds) in LAYOUTS {
             let x = random("x", rows * inner, 1.0);
             let w = random("w", outs * inner, 1.0);
             let mut y = random("y", rows * outs, 1.0);
             let product = Product::new(card, &x, &w, &y, [rows, outs, inner])?;
-            card.launch("product_f32", product.shape(), product.arguments(adds))?;
-            multiply(&mut y, &x, &w, [rows, outs, inner], adds);
-            let shape = format!("{rows} x {outs} x {inner}, adds {adds}");
+            card.launch("product_f32", product.shape(), product.arguments(turned, adds))?;
+            multiply(&mut y, (&x, &w), [rows, outs, inner], turned, adds);
+            let shape = format!("{rows} x {outs} x {inner}, turned {turned:?}, adds {adds}");
             report.same("product_f32", &shape, &product.y.read()?, &y);
         }
     }
@@ -73,8 +84,8 @@ fn special(card: &Card, report: &mut Report) -> Result<()> {
     let w: Vec<f32> = (0..outs * inner).map(|at| if at % 2 == 0 { 1.0 } else { -0.5 }).collect();
     let mut y = vec![0.0; rows * outs];
     let product = Product::new(card, &x, &w, &y, [rows, outs, inner])?;
-    card.launch("product_f32", product.shape(), product.arguments(false))?;
-    multiply(&mut y, &x, &w, [rows, outs, inner], false);
+    card.launch("product_f32", product.shape(), product.arguments([false; 2], false))?;
+    multiply(&mut y, (&x, &w), [rows, outs, inner], [false; 2], false);
     report.same("product_f32", "special numbers", &product.y.read()?, &y);
     Ok(())
 }
@@ -85,16 +96,26 @@ fn captured(card: &Card, report: &mut Report) -> Result<()> {
     let (x, w, mut y) =
         (random("x", rows * inner, 1.0), random("w", outs * inner, 1.0), vec![0.0; rows * outs]);
     let product = Product::new(card, &x, &w, &y, [rows, outs, inner])?;
-    card.repeat_captured(3, || card.queue("product_f32", product.shape(), product.arguments(true)))?;
+    card.repeat_captured(3, || {
+        card.queue("product_f32", product.shape(), product.arguments([false; 2], true))
+    })?;
     for _ in 0..3 {
-        multiply(&mut y, &x, &w, [rows, outs, inner], true);
+        multiply(&mut y, (&x, &w), [rows, outs, inner], [false; 2], true);
     }
     report.same("product_f32", "three launches of a graph", &product.y.read()?, &y);
     Ok(())
 }
 
-fn multiply(y: &mut [f32], x: &[f32], w: &[f32], [rows, outs, inner]: [usize; 3], adds: bool) {
-    matmul(y, MatRef::new(x, rows, inner), MatRef::new(w, outs, inner).transposed(), adds);
+fn multiply(
+    y: &mut [f32],
+    (x, w): (&[f32], &[f32]),
+    [rows, outs, inner]: [usize; 3],
+    [turns_x, turns_w]: [bool; 2],
+    adds: bool,
+) {
+    let x = if turns_x { MatRef::new(x, inner, rows).transposed() } else { MatRef::new(x, rows, inner) };
+    let w = if turns_w { MatRef::new(w, inner, outs) } else { MatRef::new(w, outs, inner).transposed() };
+    matmul(y, x, w, adds);
 }
 
 /// The operands on the card.
@@ -115,8 +136,8 @@ impl Product {
         grid(self.sizes[0], self.sizes[1])
     }
 
-    fn arguments(&self, adds: bool) -> [Argument; 7] {
-        let [rows, outs, inner] = self.sizes;
-        arguments![&self.x, &self.w, &self.y, rows, outs, inner, u32::from(adds)]
+    fn arguments(&self, turned: [bool; 2], adds: bool) -> [Argument; 9] {
+        let ([rows, outs, inner], [x_is_turned, w_is_turned]) = (self.sizes, turned.map(u32::from));
+        arguments![&self.x, &self.w, &self.y, rows, outs, inner, x_is_turned, w_is_turned, u32::from(adds)]
     }
 }

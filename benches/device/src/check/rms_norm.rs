@@ -1,5 +1,6 @@
 //! Root-mean-square normalisation of rows, and its gradients.
 
+use fulmar_compute::Compute;
 use fulmar_core::Result;
 use fulmar_cuda::{Card, Grid, arguments};
 use half::bf16;
@@ -59,6 +60,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             of_sum(card, report, &case)?;
             backward(card, report, &case)?;
         }
+        masked(card, report, rows, width)?;
     }
     // Several chunks of rows, the last of them not whole.
     for (rows, width) in [(9, 4_096), (40, 513), (33, 896)] {
@@ -140,6 +142,21 @@ fn backward(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
     fulmar_kernel::rms_norm_backward(&case.x, &case.weight, &case.inv_rms, &d_out, &mut d_x, None);
     report.same("rms_norm_backward", &case.shape, &d_x_at.read()?, &d_x);
     weight_gradient(card, report, case)
+}
+
+/// Rows become NaN whose scale is one of an overflow.
+fn masked(card: &Card, report: &mut Report, rows: usize, width: usize) -> Result<()> {
+    let scales = [f32::MIN_POSITIVE, 0.0, f32::NAN, f32::INFINITY, -1.0, f32::MAX];
+    for first in 0..scales.len() {
+        let inv_rms: Vec<f32> = (first..first + rows).map(|at| scales[at % scales.len()]).collect();
+        let mut wanted = random("masked", rows * width, 3.0);
+        let (out, inv_rms_at) = (card.upload(&wanted)?, card.upload(&inv_rms)?);
+        let arguments = arguments![&out, &inv_rms_at, width];
+        card.launch("mask_overflow", Grid::of_rows(rows, THREADS, 0), arguments)?;
+        Compute::Cpu.mask_overflow(&mut wanted, &inv_rms);
+        report.same("mask_overflow", &format!("{rows} x {width}, {}", scales[first]), &out.read()?, &wanted);
+    }
+    Ok(())
 }
 
 /// Sums of chunks of rows, added to what is there.

@@ -1,4 +1,4 @@
-//! Rows moved by their numbers or added, transposing, scaling, mixing, filling, and the first number that is not finite.
+//! Rows moved by their numbers or added, scaling, mixing, filling, and the first number that is not finite.
 
 use fulmar_core::{Result, Rng};
 use fulmar_cuda::{Card, Grid, arguments};
@@ -44,12 +44,6 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
         for odd in [0.0, f32::NAN, f32::NEG_INFINITY, -0.0] {
             added(card, report, shape, odd)?;
         }
-    }
-    // One below and above a tile in each direction, and what a block of threads copies at once.
-    for shape in
-        [(1, 1), (1, 32), (31, 33), (32, 32), (33, 31), (7, 65), (65, 8), (64, 64), (100, 3), (3, 100)]
-    {
-        transposed(card, report, shape)?;
     }
     for len in LENGTHS {
         scaled(card, report, len)?;
@@ -157,22 +151,6 @@ fn mixed(card: &Card, report: &mut Report, len: usize) -> Result<()> {
     y.iter_mut().zip(&x).for_each(|(y, x)| *y = 0.3 * x + -1.7 * *y);
     report.same("mix", &len.to_string(), &y_at.read()?, &y);
     Ok(())
-}
-
-fn transposed(card: &Card, report: &mut Report, (rows, cols): (usize, usize)) -> Result<()> {
-    let from = random("transpose", rows * cols, 1.0);
-    let (from_at, to) = (card.upload(&from)?, card.poisoned::<f32>(rows * cols)?);
-    card.launch("transpose", tiles(rows, cols), arguments![&from_at, &to, rows, cols])?;
-    let wanted: Vec<f32> = (0..rows * cols).map(|at| from[at % rows * cols + at / rows]).collect();
-    report.same("transpose", &format!("{rows} x {cols}"), &to.read()?, &wanted);
-    Ok(())
-}
-
-/// Returns the shape of a launch of `transpose`.
-pub const fn tiles(rows: usize, cols: usize) -> Grid {
-    const SIDE: usize = 32;
-    let blocks = (cols.div_ceil(SIDE) as u32, rows.div_ceil(SIDE) as u32);
-    Grid { blocks, threads: THREADS, shared_bytes: (4 * SIDE * (SIDE + 1)) as u32 }
 }
 
 /// The first number that is not finite is `odd` at `place`; others of all kinds follow.

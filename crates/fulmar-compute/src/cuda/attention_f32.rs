@@ -1,18 +1,43 @@
-//! Attention of f32 rows.
+//! Attention of f32 rows, and its gradients.
+
+use std::sync::Arc;
 
 use fulmar_core::Result;
-use fulmar_cuda::{Card, Grid, Slice, SliceMut, arguments};
-use fulmar_kernel::{AttentionShape, Spans};
+use fulmar_cuda::{Buffer, Card, Grid, Slice, SliceMut, arguments};
+use fulmar_kernel::AttentionShape;
+
+use crate::{AttentionSaved, Spans};
 
 /// Keys that a block holds at once.
 const TILE: usize = 64;
 
+/// Query rows of a tile of the processor's backward pass.
+const CHAIN_ROWS: usize = 32;
+
+/// Key/value rows of a block in the gradients of keys and values, and queries that it holds at once.
+const KEYS: usize = 16;
+const QUERIES: usize = 16;
+
 /// The rows of keys that each query row attends to, as kernels read them.
-struct Plan {
+#[derive(Debug)]
+pub(crate) struct AttentionPlan {
     /// The end of each row's ranges, and its number of keys.
-    rows: Vec<[u32; 2]>,
+    rows: Buffer<[u32; 2]>,
     /// The first row of each range, and the number of keys of its row before it.
-    ranges: Vec<[u32; 2]>,
+    ranges: Buffer<[u32; 2]>,
+}
+
+/// The tiles of the backward pass.
+#[derive(Debug)]
+pub(crate) struct GradientPlan {
+    /// The blocks that the tiles are made for.
+    blocks: Vec<(u32, u32)>,
+    /// The tile of the processor of each query row.
+    tile_n: Buffer<u32>,
+    /// The keys that any row of a tile attends to.
+    tiles: AttentionPlan,
+    /// Key/value rows of a block of threads, the first and the end, with the query rows that may attend to them.
+    key_tiles: Buffer<[u32; 4]>,
 }
 
 pub(crate) fn attention(
@@ -36,42 +61,150 @@ pub(crate) fn attention(
     if num_rows == 0 {
         return Ok(());
     }
-    let Plan { rows, ranges } = Plan::of(spans);
-    let (rows, ranges) = (card.upload(&rows)?, card.upload(&ranges)?);
-    let grid = Grid {
-        blocks: (num_rows as u32, num_heads as u32),
-        threads: head_dim.next_multiple_of(32) as u32,
-        shared_bytes: ((head_dim + 2 * TILE + 9) * 4) as u32,
-    };
-    card.queue(
-        "attention_f32",
-        grid,
-        arguments![
-            q_nhe,
-            keys_rke,
-            values_rke,
-            &rows,
-            &ranges,
-            num_heads,
-            num_kv_heads,
-            head_dim,
-            out_nhe,
-            log_sum_nh2
-        ],
-    )
+    let plan = plan_of(card, spans)?;
+    let arguments = arguments![
+        q_nhe,
+        keys_rke,
+        values_rke,
+        &plan.rows,
+        &plan.ranges,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        out_nhe,
+        log_sum_nh2
+    ];
+    card.queue("attention_f32", grid(num_rows, num_heads, head_dim, head_dim + 2 * TILE + 9), arguments)
 }
 
-impl Plan {
-    fn of(spans: &Spans) -> Self {
-        let mut plan = Self { rows: Vec::with_capacity(spans.num_rows()), ranges: Vec::new() };
-        for row in spans.rows() {
+pub(crate) fn attention_backward(
+    card: Card,
+    shape: AttentionShape,
+    saved: AttentionSaved<'_>,
+    spans: &Spans,
+    blocks: &[(u32, u32)],
+    d_out_nhe: Slice<'_, f32>,
+    d_q_nhe: SliceMut<'_, f32>,
+    d_keys_nke: SliceMut<'_, f32>,
+    d_values_nke: SliceMut<'_, f32>,
+) -> Result<()> {
+    let AttentionShape { num_heads, num_kv_heads, head_dim } = shape;
+    let (num_rows, kv_width) = (spans.num_rows(), num_kv_heads * head_dim);
+    let [q, keys, values, out, log_sum] =
+        [saved.q, saved.keys, saved.values, saved.out, saved.log_sum].map(|saved| saved.cuda(card));
+    let (q, keys, values, out, log_sum) = (q?, keys?, values?, out?, log_sum?);
+    let of_queries = [q.len(), out.len(), d_out_nhe.len(), d_q_nhe.len()];
+    assert_eq!(of_queries, [num_rows * num_heads * head_dim; 4], "a query for each row and head");
+    let of_keys = [keys.len(), values.len(), d_keys_nke.len(), d_values_nke.len()];
+    assert_eq!(of_keys, [num_rows * kv_width; 4], "a query row and a key/value row of a number are one row");
+    assert_eq!(log_sum.len(), 2 * num_rows * num_heads, "two numbers for each row and head");
+    if num_rows == 0 {
+        return Ok(());
+    }
+    let (plan, tiles) = (plan_of(card, spans)?, gradient_plan_of(card, spans, blocks)?);
+    let along = card.zeros::<f32>(num_rows * num_heads)?;
+    let arguments = arguments![
+        q,
+        keys,
+        values,
+        &plan.rows,
+        &plan.ranges,
+        &tiles.tile_n,
+        &tiles.tiles.rows,
+        &tiles.tiles.ranges,
+        out,
+        log_sum,
+        d_out_nhe,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        d_q_nhe,
+        &along
+    ];
+    let of_rows = grid(num_rows, num_heads, head_dim, 2 * head_dim + 2 * TILE + 1);
+    card.queue("attention_f32_backward_queries", of_rows, arguments)?;
+    let arguments = arguments![
+        q,
+        keys,
+        values,
+        &plan.rows,
+        &plan.ranges,
+        &tiles.key_tiles,
+        log_sum,
+        d_out_nhe,
+        &along,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        d_keys_nke,
+        d_values_nke
+    ];
+    let of_keys = grid(tiles.key_tiles.len(), num_kv_heads, head_dim, 2 * QUERIES * KEYS + CHAIN_ROWS);
+    card.queue("attention_f32_backward_keys", of_keys, arguments)
+}
+
+/// Returns the shape of a launch with a thread for each element of a head.
+fn grid(rows: usize, heads: usize, head_dim: usize, shared_floats: usize) -> Grid {
+    let threads = head_dim.next_multiple_of(32) as u32;
+    Grid { blocks: (rows as u32, heads as u32), threads, shared_bytes: 4 * shared_floats as u32 }
+}
+
+fn plan_of(card: Card, spans: &Spans) -> Result<Arc<AttentionPlan>> {
+    spans.plan.get(card, |_| true, || AttentionPlan::of(card, spans.rows()))
+}
+
+fn gradient_plan_of(card: Card, spans: &Spans, blocks: &[(u32, u32)]) -> Result<Arc<GradientPlan>> {
+    spans.gradient_plan.get(card, |plan| plan.blocks == blocks, || GradientPlan::of(card, spans, blocks))
+}
+
+impl AttentionPlan {
+    fn of(card: Card, rows: impl Iterator<Item = impl AsRef<[(u32, u32)]>>) -> Result<Self> {
+        let (mut ends, mut ranges) = (Vec::new(), Vec::new());
+        for row in rows {
             let mut before = 0;
-            for (first, end) in row {
-                plan.ranges.push([*first, before]);
+            for (first, end) in row.as_ref() {
+                ranges.push([*first, before]);
                 before += end - first;
             }
-            plan.rows.push([plan.ranges.len() as u32, before]);
+            ends.push([ranges.len() as u32, before]);
         }
-        plan
+        Ok(Self { rows: card.upload(&ends)?, ranges: card.upload(&ranges)? })
     }
+}
+
+impl GradientPlan {
+    fn of(card: Card, spans: &Spans, blocks: &[(u32, u32)]) -> Result<Self> {
+        let rows: Vec<&[(u32, u32)]> = spans.rows().collect();
+        let (mut tile_n, mut tiles, mut key_tiles) = (Vec::new(), Vec::new(), Vec::new());
+        for &(first, end) in blocks {
+            assert_eq!(first as usize, tile_n.len(), "blocks cover every row in order");
+            for rows in rows[first as usize..end as usize].chunks(CHAIN_ROWS) {
+                tile_n.resize(tile_n.len() + rows.len(), tiles.len() as u32);
+                tiles.push(union_of(rows));
+            }
+            let keys = (first..end).step_by(KEYS);
+            key_tiles.extend(keys.map(|key| [key, end.min(key + KEYS as u32), first, end]));
+        }
+        assert_eq!(tile_n.len(), rows.len(), "blocks cover every row");
+        Ok(Self {
+            blocks: blocks.to_vec(),
+            tile_n: card.upload(&tile_n)?,
+            tiles: AttentionPlan::of(card, tiles.iter())?,
+            key_tiles: card.upload(&key_tiles)?,
+        })
+    }
+}
+
+/// Returns the key/value rows that any of these query rows attends to, as ranges in order.
+fn union_of(rows: &[&[(u32, u32)]]) -> Vec<(u32, u32)> {
+    let mut all: Vec<(u32, u32)> = rows.iter().copied().flatten().copied().collect();
+    all.sort_unstable();
+    let mut union: Vec<(u32, u32)> = Vec::new();
+    for (first, end) in all.into_iter().filter(|(first, end)| first < end) {
+        match union.last_mut() {
+            Some(last) if first <= last.1 => last.1 = last.1.max(end),
+            _ => union.push((first, end)),
+        }
+    }
+    union
 }

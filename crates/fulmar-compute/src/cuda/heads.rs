@@ -1,10 +1,12 @@
 //! Biases of rows and rotations of heads.
 
+use std::sync::Arc;
+
 use fulmar_core::Result;
 use fulmar_cuda::{Argument, Buffer, Card, Grid, Slice, SliceMut, arguments};
-use fulmar_kernel::RopeTable;
 
 use super::{add_chunks, queue_over, rows_each};
+use crate::{Numbers, RopeTable};
 
 const THREADS: u32 = 128;
 
@@ -37,17 +39,80 @@ pub(crate) fn rotate(
     table: &RopeTable,
     x_nhe: SliceMut<'_, f32>,
     num_heads: usize,
-    positions_n: &[u32],
+    positions_n: Numbers<'_>,
 ) -> Result<()> {
-    let rows = positions_n.len();
-    if rows == 0 {
+    let Some(Turn { width, angles, positions, grid }) =
+        Turn::of(card, table, &x_nhe, num_heads, positions_n)?
+    else {
         return Ok(());
-    }
-    let width = x_nhe.len() / (rows * num_heads);
-    let (angles, positions) = (card.upload(table.angles())?, card.upload(positions_n)?);
+    };
     let (none, x) = (None::<&Buffer<f32>>, Argument::from(x_nhe));
     let arguments = arguments![
-        x, none, none, none, 0.0_f32, &angles, &positions, none, num_heads, 0_u32, width, x, none, none, none
+        x,
+        none,
+        none,
+        none,
+        0.0_f32,
+        &*angles,
+        &*positions,
+        none,
+        num_heads,
+        0_u32,
+        width,
+        x,
+        none,
+        none,
+        none
     ];
-    card.queue("heads", Grid::of_rows(rows, THREADS, (4 * width * 4) as u32), arguments)
+    card.queue("heads", grid, arguments)
+}
+
+/// Rotates the gradient of each head back in its place.
+pub(crate) fn rotate_back(
+    card: Card,
+    table: &RopeTable,
+    d_nhe: SliceMut<'_, f32>,
+    num_heads: usize,
+    positions_n: Numbers<'_>,
+) -> Result<()> {
+    let Some(Turn { width, angles, positions, grid }) =
+        Turn::of(card, table, &d_nhe, num_heads, positions_n)?
+    else {
+        return Ok(());
+    };
+    let (none, d) = (None::<&Buffer<f32>>, Argument::from(d_nhe));
+    let arguments =
+        arguments![none, none, none, none, &*angles, &*positions, d, none, none, num_heads, 0_u32, width, d];
+    card.queue("heads_backward", grid, arguments)
+}
+
+/// What both rotations read.
+struct Turn {
+    width: usize,
+    angles: Arc<Buffer<f32>>,
+    positions: Arc<Buffer<u32>>,
+    grid: Grid,
+}
+
+impl Turn {
+    fn of(
+        card: Card,
+        table: &RopeTable,
+        x_nhe: &SliceMut<'_, f32>,
+        num_heads: usize,
+        positions_n: Numbers<'_>,
+    ) -> Result<Option<Self>> {
+        let rows = positions_n.cpu().len();
+        if rows == 0 {
+            return Ok(None);
+        }
+        let width = x_nhe.len() / (rows * num_heads);
+        assert_eq!(x_nhe.len(), rows * num_heads * width, "one position a row");
+        let last = positions_n.cpu().iter().max().map_or(0, |last| *last as usize + 1);
+        assert!(last * width <= table.angles().len(), "positions are within the table");
+        let (angles, positions) = (table.on(card)?, positions_n.on(card)?);
+        // Both kernels have two floats an element of a head for each of four warps at most.
+        let grid = Grid::of_rows(rows, THREADS, (8 * width * 4) as u32);
+        Ok(Some(Self { width, angles, positions, grid }))
+    }
 }

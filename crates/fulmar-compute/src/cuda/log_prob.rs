@@ -13,13 +13,16 @@ const TOP_MAX: usize = 4096;
 /// Words of shared memory of its selection.
 const SELECT_WORDS: usize = 8 * 256 + 2;
 
-/// The columns of [`LogProb`] on a card.
-struct Columns {
-    log_prob: Buffer<f32>,
-    entropy: Buffer<f32>,
-    max: Buffer<f32>,
-    log_sum: Buffer<f64>,
+/// The columns of [`LogProb`] on a card, in one buffer, so that one wait reads them.
+#[derive(Debug)]
+pub(crate) struct Columns {
+    /// `log_sum` in double precision, then `log_prob`, `entropy` and `max`.
+    floats: Buffer<f32>,
+    count: usize,
 }
+
+/// Floats of a row in [`Columns`].
+const COLUMNS: usize = 5;
 
 pub(crate) fn log_prob_row(card: Card, logits_v: Slice<'_, f32>, id: usize) -> Result<LogProb> {
     Ok(log_prob_rows(card, logits_v, &[id as u32])?[0])
@@ -29,9 +32,9 @@ pub(crate) fn log_prob_rows(card: Card, logits_nv: Slice<'_, f32>, ids_n: &[u32]
     if ids_n.is_empty() {
         return Ok(Vec::new());
     }
-    let vocab = vocab_of(logits_nv.len(), ids_n);
-    let (ids, columns) = (card.upload(ids_n)?, Columns::zeros(card, ids_n.len())?);
-    columns.find(card, logits_nv, &ids, vocab)?;
+    vocab_of(logits_nv.len(), ids_n);
+    let columns = Columns::zeros(card, ids_n.len())?;
+    columns.find(card, logits_nv, &card.upload(ids_n)?, 0)?;
     columns.read()
 }
 
@@ -71,11 +74,10 @@ pub(crate) fn cross_entropy(card: Card, logits_nv: SliceMut<'_, f32>, ids_n: &[u
     if count == 0 {
         return Ok(0.0);
     }
-    let vocab = vocab_of(logits_nv.len(), ids_n);
     let (ids, columns, mean) = (card.upload(ids_n)?, Columns::zeros(card, count)?, card.zeros::<f64>(1)?);
-    columns.find(card, logits_nv.view(), &ids, vocab)?;
+    columns.find(card, logits_nv.view(), &ids, 0)?;
     let one = Grid { blocks: (1, 1), threads: THREADS, shared_bytes: 4 * THREADS };
-    card.queue("cross_entropy_mean", one, arguments![&columns.log_prob, count, &mean])?;
+    card.queue("cross_entropy_mean", one, arguments![columns.column(0, 0), count, &mean])?;
     let d_log_prob = card.upload(&vec![-1.0 / count as f32; count])?;
     columns.pull(card, logits_nv, &ids, &d_log_prob, None)?;
     Ok(mean.read()?[0])
@@ -121,28 +123,42 @@ pub(crate) fn top_k_log_probs(card: Card, logits_v: Slice<'_, f32>, k: usize) ->
 }
 
 impl Columns {
-    fn zeros(card: Card, count: usize) -> Result<Self> {
-        Ok(Self {
-            log_prob: card.zeros(count)?,
-            entropy: card.zeros(count)?,
-            max: card.zeros(count)?,
-            log_sum: card.zeros(count)?,
-        })
+    pub(crate) fn zeros(card: Card, count: usize) -> Result<Self> {
+        Ok(Self { floats: card.zeros(COLUMNS * count)?, count })
     }
 
     fn upload(card: Card, found_n: &[LogProb]) -> Result<Self> {
-        let column = |of: fn(&LogProb) -> f32| card.upload(&found_n.iter().map(of).collect::<Vec<_>>());
-        Ok(Self {
-            log_prob: column(|row| row.log_prob)?,
-            entropy: column(|row| row.entropy)?,
-            max: column(|row| row.max)?,
-            log_sum: card.upload(&found_n.iter().map(|row| row.log_sum).collect::<Vec<_>>())?,
-        })
+        let mut floats = Vec::with_capacity(COLUMNS * found_n.len());
+        floats.extend(found_n.iter().flat_map(|row| halves_of(row.log_sum)));
+        floats.extend(found_n.iter().map(|row| row.log_prob));
+        floats.extend(found_n.iter().map(|row| row.entropy));
+        floats.extend(found_n.iter().map(|row| row.max));
+        Ok(Self { floats: card.upload(&floats)?, count: found_n.len() })
     }
 
-    fn find(&self, card: Card, logits_nv: Slice<'_, f32>, ids: &Buffer<u32>, vocab: usize) -> Result<()> {
-        let Self { log_prob, entropy, max, log_sum } = self;
-        let arguments = arguments![logits_nv, ids, vocab, log_prob, entropy, max, log_sum];
+    /// Returns column number `index` of those in single precision, from row `first` on.
+    fn column(&self, index: usize, first: usize) -> Slice<'_, f32> {
+        let column = (2 + index) * self.count;
+        self.floats.view().slice(column + first..column + self.count)
+    }
+
+    /// Returns the sums of rows from `first` on.
+    fn log_sum(&self, first: usize) -> Slice<'_, f32> {
+        self.floats.view().slice(2 * first..2 * self.count)
+    }
+
+    /// Writes rows from `first` on, one an id.
+    pub(crate) fn find(
+        &self,
+        card: Card,
+        logits_nv: Slice<'_, f32>,
+        ids: &Buffer<u32>,
+        first: usize,
+    ) -> Result<()> {
+        assert!(first + ids.len() <= self.count, "rows of results are there");
+        let [log_prob, entropy, max] = [0, 1, 2].map(|index| self.column(index, first));
+        let vocab = logits_nv.len() / ids.len();
+        let arguments = arguments![logits_nv, ids, vocab, log_prob, entropy, max, self.log_sum(first)];
         card.queue("log_prob_rows", grid(ids.len()), arguments)
     }
 
@@ -155,18 +171,36 @@ impl Columns {
         d_log_prob: &Buffer<f32>,
         d_entropy: Option<&Buffer<f32>>,
     ) -> Result<()> {
-        let Self { entropy, max, log_sum, .. } = self;
+        let (entropy, max, log_sum) = (self.column(1, 0), self.column(2, 0), self.log_sum(0));
         let vocab = logits_nv.len() / ids.len();
         let arguments = arguments![logits_nv, ids, vocab, entropy, max, log_sum, d_log_prob, d_entropy];
         card.queue("log_prob_backward_rows", Grid::of_rows(ids.len(), THREADS, 0), arguments)
     }
 
-    fn read(&self) -> Result<Vec<LogProb>> {
-        let (log_prob, entropy) = (self.log_prob.read()?, self.entropy.read()?);
-        let (max, log_sum) = (self.max.read()?, self.log_sum.read()?);
-        let row = |(((log_prob, entropy), max), log_sum)| LogProb { log_prob, entropy, max, log_sum };
-        Ok(log_prob.into_iter().zip(entropy).zip(max).zip(log_sum).map(row).collect())
+    /// Waits for the results.
+    pub(crate) fn read(&self) -> Result<Vec<LogProb>> {
+        let floats = self.floats.read()?;
+        let (log_sum, columns) = floats.split_at(2 * self.count);
+        let row = |at: usize| LogProb {
+            log_prob: columns[at],
+            entropy: columns[self.count + at],
+            max: columns[2 * self.count + at],
+            log_sum: of_halves([log_sum[2 * at], log_sum[2 * at + 1]]),
+        };
+        Ok((0..self.count).map(row).collect())
     }
+}
+
+/// Returns the bits of a number in double precision as two in single precision, the lower half first, as both the processor and
+/// GPUs store them.
+fn halves_of(number: f64) -> [f32; 2] {
+    let bits = number.to_bits();
+    [bits as u32, (bits >> 32) as u32].map(f32::from_bits)
+}
+
+fn of_halves(halves: [f32; 2]) -> f64 {
+    let [low, high] = halves.map(|half| u64::from(half.to_bits()));
+    f64::from_bits(high << 32 | low)
 }
 
 fn vocab_of(len: usize, ids_n: &[u32]) -> usize {

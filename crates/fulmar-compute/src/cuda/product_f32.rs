@@ -1,4 +1,4 @@
-//! Products of f32 rows by weights, in the order of the processor's.
+//! Products of f32 matrices, in the order of the processor's.
 
 use fulmar_core::Result;
 use fulmar_cuda::{Card, Grid, SliceMut, arguments};
@@ -9,7 +9,6 @@ use crate::{MatRef, kept};
 const TILE: usize = 64;
 const DEPTH: usize = 16;
 
-/// `left` is a matrix of rows, `right` a transposed weight: other products have no kernel yet.
 pub(crate) fn matmul(
     card: Card,
     out: SliceMut<'_, f32>,
@@ -17,10 +16,11 @@ pub(crate) fn matmul(
     right: MatRef<'_>,
     accumulate: bool,
 ) -> Result<()> {
-    let (Some((x, rows, inner)), Some((w, outs, inputs))) = (left.f32(false), right.f32(true)) else {
-        return Err(kept::lacking(card, "matmul of anything but f32 rows by a transposed f32 weight"));
+    let (Some(x), Some(w)) = (left.f32(), right.f32()) else {
+        return Err(kept::lacking(card, "matmul of anything but f32 matrices"));
     };
-    assert!(inner == inputs && out.len() == rows * outs, "matrices that fit");
+    let (rows, outs, inner) = (x.rows, w.cols, x.cols);
+    assert!(inner == w.rows && out.len() == rows * outs, "matrices that fit");
     if rows == 0 || outs == 0 {
         return Ok(());
     }
@@ -29,6 +29,10 @@ pub(crate) fn matmul(
         threads: 256,
         shared_bytes: (2 * DEPTH * (TILE + 4) * 4) as u32,
     };
-    let (x, w) = (x.cuda(card)?, w.cuda(card)?);
-    card.queue("product_f32", grid, arguments![x, w, out, rows, outs, inner, u32::from(accumulate)])
+    // The kernel reads rows of weights: a matrix of inputs by outputs is turned.
+    let is_turned = [x.is_transposed, !w.is_transposed].map(u32::from);
+    let (x, w) = (x.data.cuda(card)?, w.data.cuda(card)?);
+    let arguments =
+        arguments![x, w, out, rows, outs, inner, is_turned[0], is_turned[1], u32::from(accumulate)];
+    card.queue("product_f32", grid, arguments)
 }

@@ -53,6 +53,15 @@ pub(crate) fn rms_norm_backward(
     add_chunks(card, sums.view(), chunks, width, d_weight_d)
 }
 
+pub(crate) fn mask_overflow(card: Card, out_nd: SliceMut<'_, f32>, inv_rms_n: Slice<'_, f32>) -> Result<()> {
+    let rows = inv_rms_n.len();
+    if rows == 0 {
+        return Ok(());
+    }
+    let width = out_nd.len() / rows;
+    card.queue("mask_overflow", Grid::of_rows(rows, THREADS, 0), arguments![out_nd, inv_rms_n, width])
+}
+
 fn grid(rows: usize, width: usize) -> Grid {
     Grid::of_rows(rows, THREADS, 4 * (width as u32 + 1))
 }

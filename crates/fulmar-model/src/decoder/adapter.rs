@@ -1,6 +1,6 @@
 //! LoRA adapters and scalar heads of a decoder.
 
-use fulmar_compute::{Compute, Floats, dispatch};
+use fulmar_compute::Floats;
 use fulmar_core::{Error, ErrorKind, Result};
 
 use super::Decoder;
@@ -72,10 +72,10 @@ impl Decoder {
     /// Adds the adapter to the weights, which are trained again, and removes it.
     ///
     /// # Errors
-    /// `Empty` without an adapter.
+    /// `Empty` without an adapter; `OutOfMemory` if there is no memory for intermediate results: nothing has then changed.
     pub fn merge_lora(&mut self) -> Result<()> {
-        let lora = self.lora.take().ok_or_else(no_adapter)?;
-        lora.merge(&self.layout, &mut self.weights);
+        self.lora.as_ref().ok_or_else(no_adapter)?.merge(&self.layout, &mut self.weights)?;
+        self.lora = None;
         self.version += 1;
         self.forget_training();
         Ok(())
@@ -115,7 +115,6 @@ impl Decoder {
             let detail = "a decoder must have at most one adapter: it already has one";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
-        adapter_is_on(self.compute)?;
         let mut lora = make(&self.layout, self.weights.view())?;
         lora.copy_to(self.compute)?;
         self.lora = Some(lora);
@@ -123,11 +122,6 @@ impl Decoder {
         self.forget_training();
         Ok(())
     }
-}
-
-/// Refuses an adapter on a GPU.
-pub(super) fn adapter_is_on(compute: Compute) -> Result<()> {
-    dispatch!(compute, cpu => Ok(()))
 }
 
 fn no_adapter() -> Error {

@@ -1,7 +1,7 @@
 //! The backward pass.
 
 use fulmar_compute::cpu::together;
-use fulmar_compute::{AttentionSaved, dispatch};
+use fulmar_compute::{AttentionSaved, Memory};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use super::{Activations, Decoder, no_scalar_head};
@@ -15,7 +15,8 @@ impl Decoder {
     ///
     /// # Errors
     /// `Closed` without a forward pass before; `ShapeMismatch` for another length; `NonFinite` for a
-    /// derivative that is not finite (the gradients are then unchanged).
+    /// derivative that is not finite (the gradients are then unchanged). `OutOfMemory` or `Unavailable` for a GPU that
+    /// fails: the gradients are then dropped, as only some of them are sums of the whole loss.
     pub fn backward(&mut self, d_log_prob: &[f32], d_entropy: Option<&[f32]>) -> Result<()> {
         self.check_trace(Read::Before)?;
         for (name, values) in [("d_log_prob", Some(d_log_prob)), ("d_entropy", d_entropy)] {
@@ -64,13 +65,6 @@ impl Decoder {
         &mut self,
         head: impl FnOnce(&Self, &mut Activations, &mut Gradients<'_>) -> Result<()> + Send,
     ) -> Result<()> {
-        dispatch!(self.compute, cpu => self.adding_gradients_on_cpu(head))
-    }
-
-    fn adding_gradients_on_cpu(
-        &mut self,
-        head: impl FnOnce(&Self, &mut Activations, &mut Gradients<'_>) -> Result<()> + Send,
-    ) -> Result<()> {
         if self.gradients.is_empty() {
             self.gradients = self.compute.zeros(self.num_trainable())?;
         }
@@ -80,14 +74,15 @@ impl Decoder {
             None => Gradients::Weights(gradients.view_mut()),
             Some(_) => Gradients::Adapter(gradients.view_mut()),
         };
-        let went = together(|| {
+        let result = together(|| {
             head(self, &mut activations, &mut sink)?;
             self.run_backward(&mut activations, &mut sink)?;
             self.compute.check()
         });
         activations.ready = None;
-        (self.activations, self.gradients) = (activations, gradients);
-        went
+        self.activations = activations;
+        self.gradients = if result.is_ok() { gradients } else { Memory::default() };
+        result
     }
 
     fn check_derivatives(&self, name: &str, values: &[f32], given: bool) -> Result<()> {
@@ -111,6 +106,7 @@ impl Decoder {
         let Activations { packed, layers, inputs, x: d_x, rope, workspace, scratch, .. } = activations;
         let Some(rope) = rope else { return Ok(()) };
         scratch.resize(&self.config, packed.ids.len(), self.compute);
+        self.compute.check()?;
         for index in (0..self.layout.layers.len()).rev() {
             let layer = self.layer(index, lora);
             let activations = match inputs.get(index) {
@@ -119,6 +115,7 @@ impl Decoder {
                     let activations = &mut layers[0];
                     self.attend(layer, (activations, workspace), input, packed, rope);
                     layer.gate(activations, workspace);
+                    self.compute.check()?;
                     activations
                 }
             };
@@ -137,7 +134,7 @@ impl Decoder {
                 d_k,
                 d_v,
             );
-            let rope = (&*rope, packed.positions.as_slice());
+            let rope = (&*rope, &packed.positions);
             layer.project_heads_backward(activations, workspace, gradients, d_x, scratch, rope);
         }
         if let Some(d_embed) = gradients.of(&self.layout.embed) {

@@ -3,7 +3,6 @@
 use fulmar_compute::{Compute, MatmulPrecision, Memory};
 use fulmar_core::{Device, Dtype, Result};
 
-use super::adapter::adapter_is_on;
 use super::{Activations, Decoder, KeptActivations, Spare};
 use crate::panels::PanelCache;
 
@@ -32,18 +31,16 @@ impl Decoder {
     }
 
     /// Moves the decoder as [`Decoder::move_to`] does, to the device of a handle. Checks of operations use it on GPUs that
-    /// users do not get yet: of a decoder there only [`Decoder::score`] and [`Decoder::forward`] run, with f32 weights.
+    /// users do not get yet: there a decoder with f32 weights is scored and trained, and no engine draws from it.
     ///
     /// # Errors
-    /// `Unavailable` for a decoder with an adapter on a GPU; `OutOfMemory` if the weights do not fit in the memory of the device.
-    /// After an error the decoder is unchanged.
+    /// `OutOfMemory` if the weights do not fit in the memory of the device. After an error the decoder is unchanged.
     pub fn move_onto(&mut self, compute: Compute) -> Result<()> {
         if compute == self.compute {
             return Ok(());
         }
         let weights = self.weights.copy_on(compute)?;
         if let Some(lora) = &mut self.lora {
-            adapter_is_on(compute)?;
             lora.copy_to(compute)?;
         }
         (self.weights, self.compute, self.spare) = (weights, compute, Spare::default());

@@ -116,7 +116,7 @@ impl Kept {
             return None;
         }
         let mut rows: Vec<usize> = Vec::with_capacity(packed.ids.len());
-        for ((id, before), position) in packed.ids.iter().zip(&packed.before).zip(&packed.positions) {
+        for ((id, before), position) in packed.ids.iter().zip(&packed.before).zip(packed.positions.iter()) {
             let (before, expected) = match *before {
                 NO_ROW => (NO_ROW, 0),
                 before => (rows[before as usize] as u32, packed.positions[before as usize] + 1),

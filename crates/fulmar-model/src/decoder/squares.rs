@@ -31,10 +31,13 @@ impl Decoder {
     /// ```
     pub fn forward_with_squares(&mut self, batch: &TokenBatch<'_>) -> Result<(Scores, Vec<f32>)> {
         let mut squares = vec![0.0; batch.ids.len()];
-        let compute = self.compute();
+        let (compute, vocab) = (self.compute(), self.config().vocab_size);
         let scores = self.keeping(Read::Before, |decoder, activations, policy| {
-            decoder.run_with(batch, activations, policy, |target, logits| {
-                squares[target.token as usize] = compute.log_sum_sq_prob_row(logits);
+            decoder.run_with(batch, activations, policy, |targets, logits| {
+                let found = compute.log_sum_sq_prob_rows(logits, vocab);
+                for (target, found) in targets.iter().zip(found) {
+                    squares[target.token as usize] = found;
+                }
             })
         })?;
         Ok((scores, squares))

@@ -53,13 +53,15 @@ fn every_row_of_pytorchs_optimizers_is_stepped_alike() {
         let mut optimizer =
             Optimizer::over(&parameters, Floats::from(&[][..] as &[f32]), options, Compute::Cpu).unwrap();
         let mut weights = flat(&parameters, &row["first"]);
+        let mut workspace = Compute::Cpu.zeros(optimizer.workspace_len()).unwrap();
         let steps = row["gradients"].as_array().unwrap().iter().zip(row["weights"].as_array().unwrap());
         for (index, (gradients, expected)) in steps.enumerate() {
             let gradients = flat(&parameters, gradients);
             let norm = Compute::Cpu.sum_of_squares(&gradients).sqrt();
             let scale = (row["maxNorm"].as_f64().unwrap() / (norm + 1e-6)).min(1.0);
             assert!(scale < 1.0, "or nothing is clipped");
-            optimizer.update((&mut weights).into(), (&gradients).into(), learning_rate, scale);
+            let updated = (&mut weights).into();
+            optimizer.update(updated, (&gradients).into(), learning_rate, scale, &mut workspace);
             let expected = flat(&parameters, expected);
             for parameter in &parameters {
                 let most = tolerance(&row, parameter) * (index + 1) as f32;

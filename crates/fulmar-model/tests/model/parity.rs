@@ -102,7 +102,7 @@ fn weights_in_bfloat16_give_the_bits_that_they_give_widened() {
         for decoder in [&mut halves, &mut wide] {
             decoder.backward(&vec![-1e-3; tokens], Some(&vec![1e-4; tokens])).unwrap();
         }
-        assert_eq!(bits(halves.gradients()), bits(wide.gradients()));
+        assert_eq!(bits(&halves.gradients()), bits(&wide.gradients()));
     }
 }
 

@@ -64,7 +64,7 @@ fn eight_times_one_sequence_accumulates_to_one_time_eight_within_rounding() {
     for sequence in 0..8 {
         sequences.backward(&mut parts, sequence, sequence + 1);
     }
-    let worst = difference(parts.gradients(), whole.gradients());
+    let worst = difference(&parts.gradients(), &whole.gradients());
     assert!(worst < 2e-6, "gradients differ by {worst} of the largest");
     let norms = (parts.gradient_norm(), whole.gradient_norm());
     assert!((norms.0 / norms.1 - 1.0).abs() < 1e-6, "{norms:?}");
@@ -82,14 +82,14 @@ fn recomputed_activations_give_the_same_bits_with_a_fraction_of_the_memory() {
         sequences.backward(&mut kept, 0, 8);
         sequences.backward(&mut recomputed, 0, 8);
     }
-    assert_eq!(bits(recomputed.gradients()), bits(kept.gradients()));
+    assert_eq!(bits(&recomputed.gradients()), bits(&kept.gradients()));
     let (all, inputs) = (kept.trace_bytes(), recomputed.trace_bytes());
     assert!(inputs * 3 < all, "{inputs} and {all} bytes");
     recomputed.recompute_activations(false);
     assert!(recomputed.trace_bytes() == 0, "what another way kept is given back");
     sequences.backward(&mut kept, 3, 5);
     sequences.backward(&mut recomputed, 3, 5);
-    assert_eq!(bits(recomputed.gradients()), bits(kept.gradients()));
+    assert_eq!(bits(&recomputed.gradients()), bits(&kept.gradients()));
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {

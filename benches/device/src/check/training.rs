@@ -1,0 +1,344 @@
+//! Decoders that are trained on the card: every bit of the processor's gradients, values and weights.
+
+use fulmar_compute::Compute;
+use fulmar_core::{ErrorKind, Result};
+use fulmar_cuda::{Buffer, Card};
+use fulmar_model::{
+    AdamWOptions, Decoder, DecoderConfig, LoraConfig, MuonOptions, Optimizer, OptimizerOptions, ScalarHead,
+    SgdOptions, TokenBatch,
+};
+
+use crate::report::Report;
+
+/// Families: plain with a head of its own, with biases and tied embeddings, and with normalised heads.
+const CONFIGS: [(&str, &str); 3] = [
+    (
+        "llama",
+        r#"{"model_type": "llama", "vocab_size": 19, "hidden_size": 12, "intermediate_size": 20,
+            "num_hidden_layers": 1, "num_attention_heads": 3, "num_key_value_heads": 1,
+            "initializer_range": 0.3, "tie_word_embeddings": false}"#,
+    ),
+    (
+        "qwen2",
+        r#"{"model_type": "qwen2", "vocab_size": 23, "hidden_size": 16, "intermediate_size": 12,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2}"#,
+    ),
+    (
+        "qwen3",
+        r#"{"model_type": "qwen3", "vocab_size": 17, "hidden_size": 8, "intermediate_size": 16,
+            "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 6,
+            "initializer_range": 0.4, "tie_word_embeddings": true}"#,
+    ),
+];
+
+/// Steps of the longest training.
+const STEPS: usize = 50;
+
+/// Largest share by which weights may differ after them; here they have the same bits.
+const DIFFERENCE_MAX: f64 = 1e-5;
+
+/// Most free bytes of a card that runs out of memory here: all of them are written once a failure.
+const MEMORY_MAX: usize = 16 << 20;
+
+/// Waits of a training step: one for log-probs, one for the norm of the gradients.
+const WAITS: u64 = 2;
+
+/// Trains on both devices.
+///
+/// # Errors
+/// Errors of the GPU's driver.
+pub fn check(card: &Card, report: &mut Report) -> Result<()> {
+    let on = Compute::Cuda(*card);
+    for (name, text) in CONFIGS {
+        let decoder = Decoder::new(DecoderConfig::from_json(text)?, 7)?;
+        for (rule, options) in rules() {
+            let shape = format!("{name}, {rule}");
+            let mut pair = Pair::of(&decoder, options, on)?;
+            for step in 0..2 {
+                pair.train(report, &format!("{shape}, step {step}"), step)?;
+            }
+            pair.compare(report, &shape)?;
+        }
+        recomputed(report, name, &decoder, on)?;
+        squares(report, name, &decoder, on)?;
+        adapted(report, name, &decoder, on)?;
+        for head in [ScalarHead::VHead, ScalarHead::Score] {
+            values(report, &format!("{name}, {head:?}"), &decoder.with_scalar_head(head, 3)?, on)?;
+        }
+    }
+    let decoder = Decoder::new(DecoderConfig::from_json(CONFIGS[2].1)?, 7)?;
+    long(report, &decoder, on)?;
+    waits(report, &decoder, *card)?;
+    refused(report, &decoder, on)?;
+    if card.free_bytes()? > MEMORY_MAX { Ok(()) } else { out_of_memory(report, &decoder, *card) }
+}
+
+fn rules() -> [(&'static str, OptimizerOptions); 3] {
+    let adamw = AdamWOptions { learning_rate: 1e-2, weight_decay: 0.1, ..Default::default() };
+    [
+        ("AdamW", adamw.clone().into()),
+        (
+            "SGD",
+            SgdOptions { learning_rate: 0.1, momentum: 0.9, nesterov: true, ..Default::default() }.into(),
+        ),
+        ("Muon", MuonOptions { learning_rate: 0.01, adamw, ..Default::default() }.into()),
+    ]
+}
+
+/// Two completions of one prompt, a sequence of its own, and their derivatives.
+struct Batch {
+    ids: Vec<u32>,
+    offsets: Vec<u32>,
+    mask: Vec<u8>,
+    d_log_prob: Vec<f32>,
+    d_entropy: Vec<f32>,
+}
+
+impl Batch {
+    fn of(vocab: usize, step: usize) -> Self {
+        let id = |at: usize| ((at * at * 31 + at * step + 7) % vocab) as u32;
+        let prompt: Vec<u32> = (0..5).map(id).collect();
+        let sequences =
+            [[prompt.clone(), vec![id(8), id(9)]].concat(), [prompt, vec![id(20)]].concat(), vec![id(3); 3]];
+        let mut offsets = vec![0];
+        offsets.extend(sequences.iter().scan(0, |end, ids| {
+            *end += ids.len() as u32;
+            Some(*end)
+        }));
+        let mask = vec![0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 1, 1];
+        let d = |at: usize, size: f32| size * ((at * 5 + step) % 7) as f32 - 2.0 * size;
+        Self {
+            ids: sequences.concat(),
+            offsets,
+            d_log_prob: (0..mask.len()).map(|at| d(at, 0.1)).collect(),
+            d_entropy: (0..mask.len()).map(|at| d(at + 3, 0.03)).collect(),
+            mask,
+        }
+    }
+
+    fn view(&self) -> TokenBatch<'_> {
+        TokenBatch { ids: &self.ids, offsets: &self.offsets, mask: &self.mask, positions: None }
+    }
+
+    /// Runs a forward pass and its backward pass; returns the log-probs.
+    fn backward(&self, decoder: &mut Decoder) -> Result<Vec<f32>> {
+        let scores = decoder.forward(&self.view())?;
+        decoder.backward(&self.d_log_prob, Some(&self.d_entropy))?;
+        Ok(scores.log_prob)
+    }
+}
+
+/// A decoder and its optimizer on the processor, and both on the card.
+struct Pair {
+    decoders: [Decoder; 2],
+    optimizers: [Optimizer; 2],
+}
+
+impl Pair {
+    fn of(decoder: &Decoder, options: OptimizerOptions, on: Compute) -> Result<Self> {
+        let decoders = [decoder.clone(), moved(decoder, on)?];
+        let [cpu, card] = &decoders;
+        let optimizers = [Optimizer::new(cpu, options.clone())?, Optimizer::new(card, options)?];
+        Ok(Self { decoders, optimizers })
+    }
+
+    /// Takes a step on both; compares log-probs and gradients.
+    fn train(&mut self, report: &mut Report, shape: &str, step: usize) -> Result<()> {
+        let batch = Batch::of(self.decoders[0].config().vocab_size, step);
+        let [on_processor, on_card] = &mut self.decoders;
+        let wanted = batch.backward(on_processor)?;
+        report.same("log-probs in training", shape, &batch.backward(on_card)?, &wanted);
+        report.same("gradients", shape, &on_card.gradients(), &on_processor.gradients());
+        self.step(report, shape)
+    }
+
+    /// Updates the weights of both; compares what the optimizers report.
+    fn step(&mut self, report: &mut Report, shape: &str) -> Result<()> {
+        let mut reports = Vec::new();
+        for (decoder, optimizer) in self.decoders.iter_mut().zip(&mut self.optimizers) {
+            let step = optimizer.step(decoder, None, Some(0.5))?;
+            reports.push([step.gradient_norm, step.clip_coefficient]);
+        }
+        report.same("norm and clipping", shape, &reports[1], &reports[0]);
+        Ok(())
+    }
+
+    /// Compares weights, and the state of the optimizers.
+    fn compare(&self, report: &mut Report, shape: &str) -> Result<()> {
+        let ([on_processor, on_card], [of_processor, of_card]) = (&self.decoders, &self.optimizers);
+        report.same("weights after steps", shape, &on_card.weights(), &on_processor.weights());
+        let wanted = of_processor.to_safetensors(on_processor)?;
+        report.same("state of the optimizer", shape, &of_card.to_safetensors(on_card)?, &wanted);
+        Ok(())
+    }
+}
+
+fn moved(decoder: &Decoder, on: Compute) -> Result<Decoder> {
+    let mut moved = decoder.clone();
+    moved.move_onto(on)?;
+    Ok(moved)
+}
+
+/// Recomputed activations give the gradients of stored ones.
+fn recomputed(report: &mut Report, name: &str, decoder: &Decoder, on: Compute) -> Result<()> {
+    let batch = Batch::of(decoder.config().vocab_size, 3);
+    let (mut on_processor, mut on_card) = (decoder.clone(), moved(decoder, on)?);
+    on_card.recompute_activations(true);
+    for pass in 0..2 {
+        batch.backward(&mut on_processor)?;
+        batch.backward(&mut on_card)?;
+        let shape = format!("{name}, pass {pass}");
+        report.same("recomputed gradients", &shape, &on_card.gradients(), &on_processor.gradients());
+    }
+    on_card.zero_gradients();
+    report.same("no gradients", name, &on_card.gradients(), &vec![0.0; decoder.num_parameters()]);
+    Ok(())
+}
+
+fn squares(report: &mut Report, name: &str, decoder: &Decoder, on: Compute) -> Result<()> {
+    let batch = Batch::of(decoder.config().vocab_size, 4);
+    let (mut on_processor, mut on_card) = (decoder.clone(), moved(decoder, on)?);
+    let (_, wanted) = on_processor.forward_with_squares(&batch.view())?;
+    let (_, got) = on_card.forward_with_squares(&batch.view())?;
+    report.same("sums of squared probabilities", name, &got, &wanted);
+    Ok(())
+}
+
+/// An adapter is trained beside frozen weights, scored without, and merged.
+fn adapted(report: &mut Report, name: &str, decoder: &Decoder, on: Compute) -> Result<()> {
+    let mut pair = Pair::of(decoder, AdamWOptions::default().into(), on)?;
+    let target_modules = ["q_proj", "o_proj", "up_proj", "down_proj"].map(str::to_owned).to_vec();
+    for (decoder, optimizer) in pair.decoders.iter_mut().zip(&mut pair.optimizers) {
+        let config = LoraConfig { r: 2, target_modules: target_modules.clone(), ..Default::default() };
+        decoder.add_lora(config, 1)?;
+        *optimizer = Optimizer::new(decoder, AdamWOptions { learning_rate: 0.05, ..Default::default() })?;
+    }
+    for step in 0..2 {
+        pair.train(report, &format!("{name}, adapter, step {step}"), step)?;
+    }
+    let [on_processor, on_card] = &mut pair.decoders;
+    let wanted = on_processor.lora_to_safetensors()?;
+    report.same("adapter", name, &on_card.lora_to_safetensors()?, &wanted);
+    let batch = Batch::of(decoder.config().vocab_size, 9);
+    let wanted = on_processor.score_base(&batch.view())?;
+    report.same("base", name, &on_card.score_base(&batch.view())?.log_prob, &wanted.log_prob);
+    on_processor.merge_lora()?;
+    on_card.merge_lora()?;
+    report.same("merged weights", name, &on_card.weights(), &on_processor.weights());
+    Ok(())
+}
+
+/// A scalar head is trained, with all weights and with an adapter.
+fn values(report: &mut Report, shape: &str, decoder: &Decoder, on: Compute) -> Result<()> {
+    let mut adapted = decoder.clone();
+    adapted.add_lora(LoraConfig { r: 2, ..Default::default() }, 1)?;
+    for decoder in [decoder, &adapted] {
+        let batch = Batch::of(decoder.config().vocab_size, 5);
+        let mut pair = Pair::of(decoder, AdamWOptions::default().into(), on)?;
+        let mut found = Vec::new();
+        for decoder in &mut pair.decoders {
+            found.push(decoder.values(&batch.view())?);
+            found.push(decoder.forward_values(&batch.view())?);
+            decoder.backward_values(&batch.d_log_prob)?;
+        }
+        report.same("values", shape, &found[2], &found[0]);
+        report.same("values in training", shape, &found[3], &found[1]);
+        let [on_processor, on_card] = &pair.decoders;
+        report.same("gradients of values", shape, &on_card.gradients(), &on_processor.gradients());
+        pair.step(report, shape)?;
+        pair.compare(report, shape)?;
+    }
+    Ok(())
+}
+
+/// A tiny policy after many steps.
+fn long(report: &mut Report, decoder: &Decoder, on: Compute) -> Result<()> {
+    let mut pair = Pair::of(decoder, AdamWOptions { learning_rate: 1e-2, ..Default::default() }.into(), on)?;
+    for step in 0..STEPS {
+        let batch = Batch::of(decoder.config().vocab_size, step);
+        for decoder in &mut pair.decoders {
+            batch.backward(decoder)?;
+        }
+        pair.step(report, &format!("step {step}"))?;
+    }
+    let [on_processor, on_card] = &pair.decoders;
+    let wanted: Vec<f64> = on_processor.weights().iter().map(|weight| f64::from(*weight)).collect();
+    report.near("weights after 50 steps", "qwen3", &on_card.weights(), &wanted, DIFFERENCE_MAX);
+    pair.compare(report, "50 steps")
+}
+
+fn waits(report: &mut Report, decoder: &Decoder, card: Card) -> Result<()> {
+    let mut on_card = moved(decoder, Compute::Cuda(card))?;
+    for (rule, options) in rules() {
+        let mut optimizer = Optimizer::new(&on_card, options)?;
+        let before = card.num_waits();
+        Batch::of(decoder.config().vocab_size, 1).backward(&mut on_card)?;
+        optimizer.step(&mut on_card, None, Some(1.0))?;
+        report.same("waits of a training step", rule, &[card.num_waits() - before], &[WAITS]);
+    }
+    Ok(())
+}
+
+/// An optimizer belongs to the device of its decoder, and a decoder without gradients has no step.
+fn refused(report: &mut Report, decoder: &Decoder, on: Compute) -> Result<()> {
+    let mut on_card = moved(decoder, on)?;
+    let mut of_processor = Optimizer::new(decoder, AdamWOptions::default())?;
+    let mut of_card = Optimizer::new(&on_card, AdamWOptions::default())?;
+    on_card.zero_gradients();
+    report.same("norm of no gradients", "qwen3", &[on_card.gradient_norm()], &[decoder.gradient_norm()]);
+    for (name, optimizer, kind) in [
+        ("another device", &mut of_processor, ErrorKind::Incompatible),
+        ("no gradients", &mut of_card, ErrorKind::Closed),
+    ] {
+        let error = optimizer.step(&mut on_card, None, None).err().map(|error| error.kind());
+        report.same("refused", name, &[u32::from(error == Some(kind))], &[1]);
+    }
+    Batch::of(decoder.config().vocab_size, 1).backward(&mut on_card)?;
+    of_card.step(&mut on_card, None, None)?;
+    report.same("steps after refusals", "qwen3", &[of_card.num_steps()], &[1]);
+    Ok(())
+}
+
+/// A step fails at each of its allocations in turn: the first time with no memory, then with as much more as the last failure
+/// lacked. Weights and moments are then those before it, and the next step has the bits of one that never failed.
+fn out_of_memory(report: &mut Report, decoder: &Decoder, card: Card) -> Result<()> {
+    let on = Compute::Cuda(card);
+    let batch = Batch::of(decoder.config().vocab_size, 2);
+    for (rule, options) in rules() {
+        let (mut failures, mut left) = (0, 0);
+        loop {
+            let mut on_card = moved(decoder, on)?;
+            let mut optimizer = Optimizer::new(&on_card, options.clone())?;
+            let before = optimizer.to_safetensors(&on_card)?;
+            let taken: Buffer<u8> = card.zeros(card.free_bytes()? - left)?;
+            let mut step = || -> Result<()> {
+                batch.backward(&mut on_card)?;
+                optimizer.step(&mut on_card, None, Some(0.5)).map(drop)
+            };
+            let result = step();
+            drop(taken);
+            let Err(error) = result else { break };
+            failures += 1;
+            let shape = format!("{rule}, {left} bytes left: {error}");
+            report.same(
+                "kind of a failure",
+                &shape,
+                &[u32::from(error.kind() == ErrorKind::OutOfMemory)],
+                &[1],
+            );
+            report.same("weights after a failure", &shape, &on_card.weights(), &decoder.weights());
+            report.same("moments after a failure", &shape, &optimizer.to_safetensors(&on_card)?, &before);
+            let Some(lacking) = lacking(error.detail()) else { break };
+            left += lacking;
+        }
+        let is_thorough = failures > 20;
+        report.same("failures", &format!("{rule}: {failures}"), &[u32::from(is_thorough)], &[1]);
+    }
+    Ok(())
+}
+
+/// Returns the bytes that an allocation lacked, from the sentence of its error.
+fn lacking(detail: &str) -> Option<usize> {
+    let number = |before: &str| detail.split(before).next()?.rsplit(' ').next()?.parse::<usize>().ok();
+    number(" bytes wanted")?.checked_sub(number(" bytes free")?)
+}

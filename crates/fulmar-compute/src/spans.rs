@@ -1,0 +1,49 @@
+//! The key/value rows that each query row attends to, with the plans of them that a GPU reads.
+
+use std::ops::Deref;
+
+use crate::cuda::{AttentionPlan, GradientPlan};
+use crate::plan::OnCard;
+
+/// [`fulmar_kernel::Spans`]. A GPU copies them once, whatever the number of layers.
+///
+/// # Examples
+/// ```
+/// use fulmar_compute::Spans;
+/// let mut spans = Spans::default();
+/// spans.push_row(&[(0, 2), (5, 6)]);
+/// assert_eq!((spans.num_rows(), spans.rows().flatten().count()), (1, 2));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Spans {
+    spans: fulmar_kernel::Spans,
+    pub(crate) plan: OnCard<AttentionPlan>,
+    pub(crate) gradient_plan: OnCard<GradientPlan>,
+}
+
+impl Spans {
+    /// Removes all rows and keeps the memory.
+    pub fn clear(&mut self) {
+        self.spans.clear();
+        self.forget_plans();
+    }
+
+    /// Adds a row that attends to `ranges`. At least one of them must hold a row.
+    pub fn push_row(&mut self, ranges: &[(u32, u32)]) {
+        self.spans.push_row(ranges);
+        self.forget_plans();
+    }
+
+    fn forget_plans(&mut self) {
+        self.plan.forget();
+        self.gradient_plan.forget();
+    }
+}
+
+impl Deref for Spans {
+    type Target = fulmar_kernel::Spans;
+
+    fn deref(&self) -> &fulmar_kernel::Spans {
+        &self.spans
+    }
+}
