@@ -96,7 +96,7 @@ export const DRAW_FAULTS = [
       '    *shared.mass = 0.0, *shared.target = target',
     ],
     ['an id without weight is taken', '        if (!(weight > 0.0f)) continue;\n', ''],
-    ['a place of a cut is taken for an id', '*id = list.id(first + last);', '*id = first + last;'],
+    ['a place of a cut is taken for an id', '*id = list.id(place);', '*id = place;'],
     [
       'ids of a cut follow those of all warps',
       'if (ballot >> threadIdx.x % WARP & 1) ids[place + num_below(ballot)]',
@@ -118,6 +118,20 @@ export const DRAW_FAULTS = [
     ],
     ['the least score is not lowered', '(log_least - 1e-3)', 'log_least'],
   ].map((fault) => draw(...fault)),
+  ...[
+    ['keys are compared before they are there', ...barrier('keys to compare are there')],
+    ['a dropped token has a key', 'if (is_cut && !(list.weights[place] > 0.0f)) continue;', ''],
+    ['an id has the words of the id before', 'noise.words(block);', 'noise.words(block == 0 ? 0 : block - 1);'],
+    ['words of a place are those of an id', 'if (own / 4 != block) block = own / 4', 'if (place / 4 != block) block = place / 4'],
+    ['a row has the noise of its neighbour', 'noise_n5 + (size_t)row * 5', 'noise_n5 + (size_t)(row == 0 ? 0 : row - 1) * 5'],
+    ['a key has no temperature', 'softmax.shifted(score) + noise', '((double)score - (double)softmax.max) + noise'],
+    ['a bound has no noise', '-200.0f) + noise::above(word)', '-200.0f)'],
+  ].map((fault) => draw(...fault)),
+  ...[
+    ['a random word takes nine rounds', 'round < 10', 'round < 9'],
+    ['the words of a block are in another order', 'place == 0 ? a : b', 'place == 0 ? b : a'],
+    ['a bound is too low', '(1.0f / 8388608.0f) - 127.0f', '(1.0f / 8388608.0f) - 126.5f'],
+  ].map((fault) => ({ ...draw(...fault), file: 'noise.cuh' })),
   ...[
     ['a cut begins before weights are there', ...barrier('weights of the list')],
     ['a sum of a cut begins before min_p', ...barrier('what stays')],

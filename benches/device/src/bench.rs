@@ -6,7 +6,7 @@ use bytemuck::Pod;
 use fulmar_core::{Result, Rng};
 use fulmar_cuda::{Buffer, Card, Grid, arguments};
 use fulmar_kernel::AdamwStep;
-use fulmar_objective::{DrawOptions, draw_rng};
+use fulmar_objective::{DrawMethod, DrawOptions, draw_rng};
 use half::bf16;
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ struct Work {
     operations: usize,
 }
 
-const BENCHES: [Bench; 30] = [
+const BENCHES: [Bench; 31] = [
     Bench { name: "log_prob", file: "log_prob", kernel: "log_prob_rows", make: log_prob, goal: Some(0.85) },
     Bench {
         name: "log_prob_and_gradient",
@@ -67,6 +67,9 @@ const BENCHES: [Bench; 30] = [
     }),
     draw_bench("draw_top_p", |card| draw_of(card, &DrawOptions { top_p: 0.9, ..DrawOptions::default() })),
     draw_bench("draw_all_cuts", |card| draw_of(card, &all_cuts())),
+    draw_bench("draw_by_noise", |card| {
+        draw_of(card, &DrawOptions { draw_method: DrawMethod::GumbelMax, ..DrawOptions::default() })
+    }),
     Bench { name: "rms_norm", file: "rms_norm", kernel: "rms_norm", make: rms_norm, goal: Some(0.80) },
     Bench {
         name: "rms_norm_backward",
@@ -279,7 +282,8 @@ fn draw_of(card: &Card, options: &DrawOptions) -> Result<Work> {
     let (rows, vocab) = (sized(card, 128, 4), sized(card, 151_936, 5_000));
     let scores = numbers(card, "scores", rows * vocab)?;
     let words: Vec<u32> = (0..rows as u64).map(|row| draw_rng(row, 0).next_u32()).collect();
-    let inputs = check::draw::Inputs::of(card, vocab, &vec![options; rows], &words)?;
+    let noise: Vec<[u32; 5]> = (0..rows as u64).map(|row| check::draw::noise_of(options, row)).collect();
+    let inputs = check::draw::Inputs::of(card, vocab, &vec![options; rows], &words, &noise)?;
     let queue = move |card: &Card| inputs.queue(card, &scores);
     Ok(Work {
         shape: format!("{rows} x {vocab}"),

@@ -7,6 +7,7 @@ mod cast;
 mod decoder;
 pub mod draw;
 mod embedding;
+mod engine;
 mod heads;
 pub mod log_prob;
 mod operations;
@@ -14,6 +15,7 @@ pub mod optimizer;
 pub mod product;
 pub mod product_f32;
 pub mod rms_norm;
+mod row_draws;
 pub mod rows;
 pub mod spans;
 mod swiglu;
@@ -28,7 +30,7 @@ use crate::report::Report;
 type Check = fn(&Card, &mut Report) -> Result<()>;
 
 /// Name -> the check of a file of kernels, or of operations.
-pub const CHECKS: [(&str, Check); 17] = [
+pub const CHECKS: [(&str, Check); 19] = [
     ("attention", attention::check),
     ("attention_backward", attention_backward::check),
     ("attention_f32", attention_f32::check),
@@ -36,6 +38,7 @@ pub const CHECKS: [(&str, Check); 17] = [
     ("decoder", decoder::check),
     ("draw", draw::check),
     ("embedding", embedding::check),
+    ("engine", engine::check),
     ("heads", heads::check),
     ("log_prob", log_prob::check),
     ("operations", operations::check),
@@ -43,6 +46,7 @@ pub const CHECKS: [(&str, Check); 17] = [
     ("product", product::check),
     ("product_f32", product_f32::check),
     ("rms_norm", rms_norm::check),
+    ("row_draws", row_draws::check),
     ("rows", rows::check),
     ("swiglu", swiglu::check),
     ("training", training::check),

@@ -3,6 +3,7 @@
 
 mod attention_f32;
 mod cast;
+mod draw;
 mod embedding;
 mod heads;
 mod log_prob;
@@ -14,10 +15,11 @@ mod swiglu;
 
 pub(crate) use attention_f32::{AttentionPlan, GradientPlan, attention, attention_backward};
 pub(crate) use cast::{bf16_to_f32, f32_to_bf16, take_other_bf16};
+pub(crate) use draw::{DrawPlaces, draw_rows};
 pub(crate) use embedding::{embed, embed_backward};
 pub(crate) use heads::{add_bias, bias_backward, rotate, rotate_back};
 pub(crate) use log_prob::{
-    Columns, cross_entropy, entropy_row, log_prob_backward_row, log_prob_backward_rows, log_prob_row,
+    Columns, TOP_MAX, cross_entropy, entropy_row, log_prob_backward_row, log_prob_backward_rows, log_prob_row,
     log_prob_rows, log_sum_sq_prob_row, log_sum_sq_prob_rows, softmax_row, top_k_log_probs,
 };
 pub(crate) use optimizer::{adamw_step, mix, muon_direction, newton_schulz, sgd_step, sum_of_squares};

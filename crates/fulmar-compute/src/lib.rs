@@ -18,6 +18,7 @@ pub mod cpu;
 mod attention;
 mod compute;
 mod cuda;
+mod draws;
 mod floats;
 mod kept;
 mod log_probs;
@@ -31,6 +32,7 @@ mod view;
 
 pub use attention::AttentionSaved;
 pub use compute::Compute;
+pub use draws::{DrawInputs, DrawPlan, Drawn, Draws};
 pub use floats::{Floats, MatRef, Widened};
 pub use kept::{Lacking, name_around};
 pub use log_probs::LogProbs;

@@ -1,5 +1,5 @@
-// e^x and ln x in double precision and ln x in single precision, with the bits of the crate libm, which has FreeBSD's algorithms
-// (e_exp.c, e_log.c, e_logf.c):
+// e^x, ln x and ln(1 + x) in double precision and ln x in single precision, with the bits of the crate libm, which has FreeBSD's
+// algorithms (e_exp.c, e_log.c, s_log1p.c, e_logf.c):
 //
 // Copyright (C) 1993, 2004 by Sun Microsystems, Inc. All rights reserved. Permission to use, copy, modify, and distribute this
 // software is freely granted, provided that this notice is preserved.
@@ -43,6 +43,15 @@ __device__ inline double exp64(double x) {
     return k == 0 ? y : scale64(y, k);
 }
 
+// The polynomial of ln((1 + s) / (1 - s)) in z = s^2.
+__device__ __forceinline__ double log_rest(double z) {
+    const double w = z * z;
+    const double t1 = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
+    const double t2 = z * (6.666666666666735130e-01 +
+                           w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860510658591e-01)));
+    return t2 + t1;
+}
+
 // ln x for x = 0 or normal and positive, infinite or NaN.
 __device__ inline double log64(double x) {
     const uint64_t bits = (uint64_t)__double_as_longlong(x);
@@ -54,11 +63,24 @@ __device__ inline double log64(double x) {
     const double k = (int)(high >> 20) - 0x3ff;
     high = (high & 0x000fffff) + 0x3fe6a09e;
     const double f = from_bits((uint64_t)high << 32 | (bits & 0xffffffff)) - 1.0; // x / 2^k - 1
-    const double hfsq = 0.5 * f * f, s = f / (2.0 + f), z = s * s, w = z * z;
-    const double t1 = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
-    const double t2 = z * (6.666666666666735130e-01 +
-                           w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860510658591e-01)));
-    return s * (hfsq + (t2 + t1)) + k * LN2_LO - hfsq + f + k * LN2_HI;
+    const double hfsq = 0.5 * f * f, s = f / (2.0 + f), z = s * s;
+    return s * (hfsq + log_rest(z)) + k * LN2_LO - hfsq + f + k * LN2_HI;
+}
+
+// ln(1 + x) for x from above -1 to -2^-53.
+__device__ inline double log1p64(double x) {
+    const uint32_t high = (uint32_t)((uint64_t)__double_as_longlong(x) >> 32);
+    double f = x, c = 0.0, k = 0.0;
+    if (high > 0xbfd2bec4) { // x < sqrt(1/2) - 1
+        const double u = 1.0 + x;
+        const uint64_t bits = (uint64_t)__double_as_longlong(u);
+        const uint32_t high_u = (uint32_t)(bits >> 32) + 0x3ff00000 - 0x3fe6a09e;
+        k = (int)(high_u >> 20) - 0x3ff;
+        c = (x - (u - 1.0)) / u; // what u is rounded by
+        f = from_bits((uint64_t)((high_u & 0x000fffff) + 0x3fe6a09e) << 32 | (bits & 0xffffffff)) - 1.0;
+    }
+    const double hfsq = 0.5 * f * f, s = f / (2.0 + f), z = s * s;
+    return s * (hfsq + log_rest(z)) + (k * LN2_LO + c) - hfsq + f + k * LN2_HI;
 }
 
 // ln x for x >= 1, infinite or NaN.

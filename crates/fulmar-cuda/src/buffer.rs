@@ -48,6 +48,14 @@ impl Card {
         self.filled(len, 0)
     }
 
+    /// Allocates room for `len` elements, which hold what was there before.
+    ///
+    /// # Errors
+    /// The errors of [`Card::zeros`].
+    pub fn room<T: Pod>(self, len: usize) -> Result<Buffer<T>> {
+        self.allocate(len)
+    }
+
     /// Allocates `len` elements of which every byte is 0xff: NaN for floats.
     ///
     /// # Errors

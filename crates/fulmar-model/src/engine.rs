@@ -5,11 +5,13 @@
 //! the order of arrival, the size of pages, preemption or the number of threads. See `scheduler.rs` for one
 //! step.
 //!
-//! For small models every thread decodes a part of the sequences; for large ones all threads decode together.
+//! For small models every thread decodes a part of the sequences; for large ones all threads decode together. A GPU decodes all
+//! sequences in one step, and draws their tokens.
 
 use std::sync::Arc;
 
 use fulmar_compute::cpu::{for_each_part, num_threads, together};
+use fulmar_compute::{Compute, Lacking};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::config::DecoderConfig;
@@ -142,14 +144,22 @@ impl Engine {
     ///
     /// # Errors
     /// `ShapeMismatch` if the shape of `decoder` differs from the engine's; `Incompatible` if it has no
-    /// output head; `Unavailable` for a missing device; `OutOfMemory` if there is no memory for an adapter
-    /// merged into the weights, or for weights of 8 bits. Non-finite logits end only their own request.
+    /// output head; `OutOfMemory` if there is no memory for an adapter merged into the weights, or for weights of 8 bits;
+    /// `Unavailable` on a GPU for any but f32 weights without an adapter, and with
+    /// [`EngineOptions::speculative_tokens`] or [`EngineOptions::activation_bytes_max`]. Non-finite logits end
+    /// only their own request.
     pub fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<usize> {
         if *decoder.config() != self.config {
             let detail = "decoder must have the shape of the decoder that the engine was made for";
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
         decoder.head().check()?;
+        if let Compute::Cuda(card) = decoder.compute() {
+            if let Some(name) = self.options.lacking_on_gpus() {
+                return Lacking::lacking(card, name);
+            }
+            self.unite();
+        }
         let packed = decoder.packed(self.options.weights)?;
         let speculates = self.options.speculative_tokens > 0;
         let draft = speculates.then(|| decoder.packed(EngineWeights::Q8)).transpose()?;
@@ -158,6 +168,16 @@ impl Engine {
             .into_iter()
             .collect::<Result<()>>()?;
         Ok(self.num_unfinished())
+    }
+
+    /// Puts all sequences into one part.
+    fn unite(&mut self) {
+        if self.parts.len() == 1 {
+            return;
+        }
+        let mut whole = Scheduler::new(&self.config, &self.options, self.num_pages);
+        self.parts.drain(..).for_each(|part| whole.take_over(part));
+        self.parts.push(whole);
     }
 
     /// Runs as many [`Engine::steps`] as are worth a call: one for a large model, several for a small one.

@@ -125,6 +125,16 @@ impl EngineOptions {
         Ok(())
     }
 
+    /// Returns what engines on GPUs do not have yet and these options ask for.
+    pub(crate) fn lacking_on_gpus(&self) -> Option<&'static str> {
+        let lacking = [
+            ("an engine of weights in 8 bits", self.weights == EngineWeights::Q8),
+            ("an engine with speculativeTokens", self.speculative_tokens > 0),
+            ("an engine with activationBytesMax", self.activation_bytes_max > 0),
+        ];
+        lacking.into_iter().find(|(_, is_asked)| *is_asked).map(|(name, _)| name)
+    }
+
     /// Returns the maximum number of pages for a decoder of this shape.
     pub(crate) fn pages(&self, config: &DecoderConfig) -> usize {
         let page_floats = 2 * config.num_hidden_layers * config.kv_width() * self.page_size;

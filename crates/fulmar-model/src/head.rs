@@ -71,6 +71,23 @@ impl Head<'_> {
         activations: &mut HeadActivations,
         mut visit: impl FnMut(usize, &[f32]) -> Result<()>,
     ) -> Result<()> {
+        self.for_chunks(x_md, activations, |rows, logits| {
+            let logits = logits.read()?;
+            let mut of_rows = rows.zip(logits.chunks_exact(self.config.vocab_size));
+            of_rows.try_for_each(|(row, logits)| visit(row, logits))
+        })
+    }
+
+    /// Calls `visit(rows, logits)` for chunks of the residual rows of `x_md`, with their logits where they are computed.
+    ///
+    /// # Errors
+    /// The errors of `visit` and of [`Head::check`].
+    pub(crate) fn for_chunks(
+        &self,
+        x_md: View<'_, f32>,
+        activations: &mut HeadActivations,
+        mut visit: impl FnMut(Range<usize>, View<'_, f32>) -> Result<()>,
+    ) -> Result<()> {
         self.check()?;
         let rows = x_md.len() / self.config.hidden_size;
         let HeadActivations { inv_rms, normed, logits, .. } = activations;
@@ -79,10 +96,7 @@ impl Head<'_> {
         self.norm(x_md, normed, inv_rms);
         self.compute.check()?;
         for rows in self.chunks(rows) {
-            let logits = self.logits(normed, rows.clone(), logits)?;
-            let logits = logits.view().read()?;
-            let mut of_rows = rows.zip(logits.chunks_exact(self.config.vocab_size));
-            of_rows.try_for_each(|(row, logits)| visit(row, logits))?;
+            visit(rows.clone(), self.logits(normed, rows, logits)?.view())?;
         }
         self.compute.check()
     }
@@ -101,7 +115,7 @@ impl Head<'_> {
         buffer: &'l mut Memory<f32>,
     ) -> Result<ViewMut<'l, f32>> {
         let (hidden, floats) = (self.config.hidden_size, rows.len() * self.config.vocab_size);
-        if buffer.len() < floats {
+        if buffer.len() < floats || buffer.compute() != self.compute {
             self.compute.resize(buffer, floats);
             self.compute.check()?;
         }

@@ -11,22 +11,23 @@
 //! long prompt, one token of decoding, drafts that are verified and the recovery of a preempted sequence are the
 //! same work.
 
+mod drawing;
 mod keeping;
 mod speculation;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use fulmar_compute::{Compute, Memory, RopeTable, Spans, View};
-use fulmar_core::{ErrorKind, Result, Rng};
-use fulmar_objective::{Draw, DrawContext, draw_on, draw_rng};
+use fulmar_compute::{Memory, RopeTable, Spans};
+use fulmar_core::{Result, Rng};
+use fulmar_objective::draw_rng;
 
 use crate::config::DecoderConfig;
 use crate::decoder::PackedDecoder;
 use crate::engine_options::{EngineOptions, WeightChange};
 use crate::head::HeadActivations;
 use crate::layer::{LayerActivations, Workspace};
-use crate::outputs::{FinishReason, Outputs, SampledToken};
+use crate::outputs::{FinishReason, Outputs};
 use crate::paged::{PagePool, PageTable};
 use crate::request::{Request, SamplingParams};
 use speculation::Speculation;
@@ -104,13 +105,6 @@ impl Sequence {
         self.table.truncate(num_tokens, pool);
     }
 
-    /// Draws the token after the drawn ones.
-    fn draw(&mut self, compute: Compute, logits: &[f32]) -> Result<Draw> {
-        let output_ids = &self.drawn[..self.drawn.len() - self.num_drafted];
-        let context = DrawContext { prompt_ids: &self.prompt, output_ids, allowed: None };
-        draw_on(compute, logits, &self.params.draw, &context, &mut self.rng)
-    }
-
     /// Returns why the sequence ends with its last drawn token, or `None` if it does not.
     fn finish_reason(&self) -> Option<FinishReason> {
         let last = self.num_drawn().checked_sub(1).map(|last| self.drawn[last]);
@@ -141,12 +135,6 @@ struct Rows {
     kept: Vec<(usize, u32)>,
 }
 
-/// A running sequence that draws from the logits of a row.
-struct Drawer {
-    row: usize,
-    sequence: usize,
-}
-
 impl Scheduler {
     /// Makes an empty scheduler; allocates no keys and values yet.
     pub(crate) fn new(config: &DecoderConfig, options: &EngineOptions, num_pages: usize) -> Self {
@@ -173,9 +161,7 @@ impl Scheduler {
         if self.prompts.len() > 2 * self.num_unfinished() + PROMPTS_SPARE {
             self.prompts.retain(|prompt| Arc::strong_count(prompt) > 1);
         }
-        let known = self.prompts.get(asked.prompt_ids).map(Arc::clone);
-        let prompt = known.unwrap_or_else(|| Arc::from(asked.prompt_ids));
-        self.prompts.insert(Arc::clone(&prompt));
+        let prompt = self.prompt_of(asked.prompt_ids);
         self.waiting.push_back(Sequence {
             request,
             params,
@@ -188,6 +174,27 @@ impl Scheduler {
             cache_version: None,
             kept: Vec::new(),
         });
+    }
+
+    /// Takes the requests and the outputs of another scheduler, which computed other sequences.
+    pub(crate) fn take_over(&mut self, mut other: Self) {
+        for mut sequence in other.running.drain(..).chain(other.waiting.drain(..)) {
+            sequence.forget(&mut other.pool);
+            sequence.prompt = self.prompt_of(&sequence.prompt);
+            self.waiting.push_back(sequence);
+        }
+        self.waiting.make_contiguous().sort_by_key(|sequence| sequence.request);
+        other.take_outputs(&mut self.outputs);
+    }
+
+    /// Returns the prompt that requests with these tokens share.
+    fn prompt_of(&mut self, ids: &[u32]) -> Arc<[u32]> {
+        if let Some(known) = self.prompts.get(ids) {
+            return Arc::clone(known);
+        }
+        let prompt: Arc<[u32]> = Arc::from(ids);
+        self.prompts.insert(Arc::clone(&prompt));
+        prompt
     }
 
     /// Drops a request and frees its pages; returns whether it existed.
@@ -381,85 +388,6 @@ impl Scheduler {
         true
     }
 
-    /// Returns the sequences whose last token is now computed, with the rows of their drafts; a prompt's first one
-    /// is followed by those that wait for its pages.
-    fn drawers(&mut self, rows: &Rows) -> Vec<Drawer> {
-        let (mut drawers, mut end) = (Vec::new(), 0);
-        for &(index, count) in &rows.counts {
-            end += count;
-            let sequence = &self.running[index];
-            if sequence.computed < sequence.len() {
-                continue;
-            }
-            let first = end - 1 - sequence.num_drafted;
-            drawers.extend((first..end).map(|row| Drawer { row, sequence: index }));
-            if !sequence.drawn.is_empty() || sequence.cache_version != Some(self.version) {
-                continue;
-            }
-            let prompt = Arc::clone(&sequence.prompt);
-            for follower in index + 1..self.running.len() {
-                let of_group = &self.running[follower];
-                let waits = of_group.cache_version.is_none() && of_group.drawn.is_empty();
-                if waits && Arc::ptr_eq(&of_group.prompt, &prompt) {
-                    self.attach(follower, index, prompt.len());
-                    drawers.push(Drawer { row: end - 1, sequence: follower });
-                }
-            }
-        }
-        drawers
-    }
-
-    /// Draws a token for each drawer, but none for a row that follows a rejected draft; returns the sequences that
-    /// finished, in order.
-    fn draw(&mut self, packed: PackedDecoder<'_>, drawers: &[Drawer]) -> Result<Vec<(usize, FinishReason)>> {
-        let decoder = packed.decoder;
-        let hidden = decoder.config().hidden_size;
-        let mut last_rows = Vec::with_capacity(drawers.len() * hidden);
-        let groups: Vec<&[Drawer]> = drawers.chunk_by(|a, b| a.row == b.row).collect();
-        for group in &groups {
-            last_rows.extend_from_slice(&self.x.cpu()[group[0].row * hidden..][..hidden]);
-        }
-        let Self { running, speculation, outputs, version, head, .. } = self;
-        let compute = decoder.compute();
-        let (mut ended, mut done) = (Vec::new(), None);
-        packed.head().for_logits(View::from(&last_rows), head, |group, logits| {
-            for drawer in groups[group] {
-                if done == Some(drawer.sequence) {
-                    continue;
-                }
-                let sequence = &mut running[drawer.sequence];
-                let draw = match sequence.draw(compute, logits) {
-                    Err(error) if error.kind() == ErrorKind::NonFinite => Err(FinishReason::NonFinite),
-                    Err(error) if error.kind() == ErrorKind::Empty => Err(FinishReason::NoToken),
-                    result => Ok(result?),
-                };
-                let reason = draw.map(|draw| {
-                    let top = compute.top_k_log_probs(logits, sequence.params.top_log_probs);
-                    outputs.tokens.push(SampledToken::new(sequence.request, draw, *version, top));
-                    let has_draft = sequence.num_drafted > 0;
-                    let is_draft = sequence.push(draw.id);
-                    if has_draft {
-                        speculation.record(is_draft);
-                    }
-                    (sequence.finish_reason(), is_draft)
-                });
-                let (reason, is_draft) = reason.unwrap_or_else(|reason| (Some(reason), false));
-                ended.extend(reason.map(|reason| (drawer.sequence, reason)));
-                if reason.is_some() || !is_draft {
-                    done = Some(drawer.sequence);
-                }
-            }
-            Ok(())
-        })?;
-        for drawer in drawers {
-            let sequence = &mut running[drawer.sequence];
-            sequence.drop_drafts(sequence.num_drafted);
-            sequence.trim(sequence.len() - 1, &mut self.pool);
-        }
-        ended.sort_unstable_by_key(|(index, _)| *index);
-        Ok(ended)
-    }
-
     fn finish(&mut self, index: usize, reason: FinishReason) {
         let mut sequence = self.running.remove(index);
         sequence.forget(&mut self.pool);
@@ -503,6 +431,7 @@ mod tests {
     use super::*;
     use crate::decoder::Decoder;
     use crate::engine_options::EngineWeights;
+    use crate::outputs::SampledToken;
     use crate::weights::WeightsMut;
 
     #[test]
@@ -536,5 +465,39 @@ mod tests {
             tokens.iter().map(|token| (token.id, token.log_prob.to_bits())).collect()
         };
         assert_eq!(bits(&tokens), bits(&expected), "those beside it draw what they draw alone");
+    }
+
+    #[test]
+    fn sequences_that_another_scheduler_takes_over_draw_what_they_would_have_drawn() {
+        let text = r#"{"model_type": "llama", "vocab_size": 12, "hidden_size": 8, "intermediate_size": 16,
+            "num_hidden_layers": 1, "num_attention_heads": 2, "initializer_range": 0.3}"#;
+        let decoder = Decoder::new(DecoderConfig::from_json(text).unwrap(), 1).unwrap();
+        let scheduler = || Scheduler::new(decoder.config(), &EngineOptions::default(), 50);
+        let params = Arc::new(SamplingParams { max_tokens: 6, ..SamplingParams::default() });
+        let run = |parts: usize| {
+            let mut parts: Vec<Scheduler> = (0..parts).map(|_| scheduler()).collect();
+            let count = parts.len();
+            for (id, prompt_ids) in [[1, 2], [3, 4], [1, 2], [5, 6], [3, 4]].iter().enumerate() {
+                parts[id % count].add(
+                    id as u64,
+                    &Request { prompt_ids, seed: id as u64 },
+                    Arc::clone(&params),
+                );
+            }
+            let packed = decoder.packed(EngineWeights::Same).unwrap();
+            parts.iter_mut().for_each(|part| part.steps(packed, None, 2).unwrap());
+            let mut whole = scheduler();
+            parts.into_iter().for_each(|part| whole.take_over(part));
+            assert_eq!((whole.num_unfinished(), whole.num_free_pages(), whole.prompts.len()), (5, 50, 3));
+            assert!(whole.waiting.iter().map(|sequence| sequence.request).eq(0..5), "in order of arrival");
+            whole.steps(packed, None, 10).unwrap();
+            let mut outputs = Outputs::default();
+            whole.take_outputs(&mut outputs);
+            outputs.tokens.sort_by_key(|token| token.request);
+            (outputs.tokens, outputs.finished.len(), outputs.num_preemptions)
+        };
+        let one = run(1);
+        assert_eq!((one.0.len(), one.1, one.2), (30, 5, 0));
+        assert_eq!(run(3), one);
     }
 }

@@ -29,6 +29,7 @@
 mod cut;
 mod gumbel;
 mod kept;
+mod rows;
 mod scores;
 
 use fulmar_compute::cpu::{self, SoftmaxRow};
@@ -41,8 +42,9 @@ use crate::clip::out_of_range;
 use crate::real::are_finite;
 use gumbel::Noise;
 use kept::Kept;
-use scores::scores;
+use scores::Changes;
 
+pub use rows::{DrawRow, RowDraw, RowDraws};
 pub use scores::token_mask;
 
 /// The way from a distribution and random words to a token. Both draw from the same distribution.
@@ -296,7 +298,7 @@ fn draw_on_cpu(
 ) -> Result<Draw> {
     options.check()?;
     check_logits(logits)?;
-    let scores = scores(logits, options, context)?;
+    let scores = Changes::of(options, context, logits.len())?.scores(logits)?;
     let noise = Noise::of(rng);
     let uniform = uniform(rng.next_u32());
     if options.temperature == 0.0 {
@@ -348,7 +350,7 @@ fn probabilities_on_cpu(
 ) -> Result<Vec<f64>> {
     options.check()?;
     check_logits(logits)?;
-    let scores = scores(logits, options, context)?;
+    let scores = Changes::of(options, context, logits.len())?.scores(logits)?;
     if options.temperature == 0.0 {
         let greedy = likeliest(&scores);
         return Ok((0..logits.len()).map(|id| f64::from(u8::from(id == greedy))).collect());

@@ -40,8 +40,8 @@ pub use correction::{Correction, CorrectionLevel, CorrectionRule, importance_wei
 pub use distillation::{DistillationLoss, DistillationOptions, KlDirection};
 pub use dpo::{DpoLoss, DpoOptions, PreferenceBatch};
 pub use draw::{
-    Draw, DrawContext, DrawMethod, DrawOptions, draw, draw_in, draw_on, draw_probabilities, draw_rng,
-    token_mask,
+    Draw, DrawContext, DrawMethod, DrawOptions, DrawRow, RowDraw, RowDraws, draw, draw_in, draw_on,
+    draw_probabilities, draw_rng, token_mask,
 };
 pub use fused::{
     HeadGradients, HeadGradientsMut, LOGITS_CHUNK, LinearHead, TokenGradients, TokenLogProbs, logits_loss,

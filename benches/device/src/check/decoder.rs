@@ -8,7 +8,7 @@ use fulmar_model::{Decoder, DecoderConfig, Scores, TokenBatch};
 use crate::report::Report;
 
 /// Families: plain, with biases, with normalised heads and with a head of its own; widths that fill no tile.
-const CONFIGS: [(&str, &str); 3] = [
+pub const CONFIGS: [(&str, &str); 3] = [
     (
         "llama",
         r#"{"model_type": "llama", "vocab_size": 67, "hidden_size": 24, "intermediate_size": 40,

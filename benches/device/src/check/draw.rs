@@ -2,7 +2,9 @@
 
 use fulmar_core::{Result, Rng};
 use fulmar_cuda::{Buffer, Card, Grid, arguments};
-use fulmar_objective::{Draw, DrawContext, DrawOptions, draw_in, draw_probabilities, draw_rng, token_mask};
+use fulmar_objective::{
+    Draw, DrawContext, DrawMethod, DrawOptions, draw_in, draw_probabilities, draw_rng, token_mask,
+};
 
 use super::log_prob::rows_grid;
 use crate::numbers::random;
@@ -107,8 +109,30 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     biased(card, report)?;
     whole(card, report)?;
     masses(card, report)?;
+    by_noise(card, report)?;
     ends(card, report)?;
     unusable(card, report)
+}
+
+/// Draws by noise: from a few tokens, from many that are nearly equal, and from lists that cuts leave.
+fn by_noise(card: &Card, report: &mut Report) -> Result<()> {
+    for (vocab, rows) in
+        [(1, 3), (2, 40), (5, 60), (63, 60), (257, 40), (4_095, 12), (4_101, 24), (20_001, 12)]
+    {
+        let request = |row: usize| {
+            let mut request = Request::of(vocab, row);
+            request.options.draw_method = DrawMethod::GumbelMax;
+            if row % 3 == 0 {
+                let logits = random(&format!("noise {row}"), vocab, [0.1, 2.0][row % 2]);
+                request =
+                    Request { logits, options: request.options, seed: row as u64 * 7, ..Request::plain() };
+            }
+            request
+        };
+        let requests: Vec<Request> = (0..rows).map(request).collect();
+        drawn(card, report, &format!("{rows} x {vocab}, by noise"), &requests)?;
+    }
+    Ok(())
 }
 
 /// Draws by scores whose last bits depend on how biases are added.
@@ -244,6 +268,14 @@ impl Request {
     fn word(&self) -> u32 {
         draw_rng(self.seed, 0).next_u32()
     }
+}
+
+/// Returns 1 for a draw by noise, and the two words of the key and of the stream of its noise.
+pub fn noise_of(options: &DrawOptions, seed: u64) -> [u32; 5] {
+    let state = draw_rng(seed, 0).stream("gumbel").fork(0).state();
+    let [key, stream] = [state.key, state.stream].map(|number| [number as u32, (number >> 32) as u32]);
+    let is_by_noise = options.draw_method == DrawMethod::GumbelMax;
+    [is_by_noise.into(), key[0], key[1], stream[0], stream[1]]
 }
 
 /// Ids and log-probs of rows, as the card finds them.
@@ -402,6 +434,7 @@ pub struct Inputs {
     top_k: Buffer<u32>,
     cuts: Buffer<f64>,
     words: Buffer<u32>,
+    noise: Buffer<u32>,
     list: Buffer<u32>,
     places: Buffer<u32>,
     weights: Buffer<f32>,
@@ -414,7 +447,13 @@ impl Inputs {
     ///
     /// # Errors
     /// Errors of the GPU's driver.
-    pub fn of(card: &Card, vocab: usize, options: &[&DrawOptions], words: &[u32]) -> Result<Self> {
+    pub fn of(
+        card: &Card,
+        vocab: usize,
+        options: &[&DrawOptions],
+        words: &[u32],
+        noise: &[[u32; 5]],
+    ) -> Result<Self> {
         let rows = options.len();
         let temperature: Vec<f64> = options.iter().map(|options| options.temperature).collect();
         let top_k = |options: &&DrawOptions| options.top_k.map_or(0, |top_k| top_k.min(vocab) as u32);
@@ -429,6 +468,7 @@ impl Inputs {
             top_k: card.upload(&options.iter().map(top_k).collect::<Vec<_>>())?,
             cuts: card.upload(&options.iter().flat_map(cuts).collect::<Vec<_>>())?,
             words: card.upload(words)?,
+            noise: card.upload(noise.as_flattened())?,
             list: card.poisoned(rows * vocab)?,
             places: card.poisoned(rows * vocab)?,
             weights: card.poisoned(rows * vocab)?,
@@ -442,9 +482,22 @@ impl Inputs {
     /// # Errors
     /// Errors of the GPU's driver.
     pub fn queue(&self, card: &Card, scores: &Buffer<f32>) -> Result<()> {
-        let Self { rows, vocab, temperature, top_k, cuts, words, list, places, weights, ids, sampled } = self;
-        let arguments =
-            arguments![scores, *vocab, temperature, top_k, cuts, words, list, places, weights, ids, sampled];
+        let Self { rows, vocab, temperature, top_k, cuts, words, noise, .. } = self;
+        let Self { list, places, weights, ids, sampled, .. } = self;
+        let arguments = arguments![
+            scores,
+            *vocab,
+            temperature,
+            top_k,
+            cuts,
+            words,
+            noise,
+            list,
+            places,
+            weights,
+            ids,
+            sampled
+        ];
         card.queue("draw_rows", grid(*rows, *vocab), arguments)
     }
 }
@@ -455,7 +508,9 @@ fn on_card(card: &Card, requests: &[Request], words: &[u32]) -> Result<Drawn> {
     let logits = card.upload(&logits)?;
     let scores = scores_on_card(card, &logits, vocab, &Plan::of(requests))?;
     let options: Vec<&DrawOptions> = requests.iter().map(|request| &request.options).collect();
-    let inputs = Inputs::of(card, vocab, &options, words)?;
+    let noise: Vec<[u32; 5]> =
+        requests.iter().map(|request| noise_of(&request.options, request.seed)).collect();
+    let inputs = Inputs::of(card, vocab, &options, words, &noise)?;
     inputs.queue(card, &scores)?;
     let Inputs { ids, sampled, .. } = inputs;
     let [log_prob, entropy, max] = [card.poisoned::<f32>(rows)?, card.poisoned(rows)?, card.poisoned(rows)?];

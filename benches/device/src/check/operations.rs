@@ -133,6 +133,12 @@ fn norms(on: &Both, report: &mut Report, rows: usize, width: usize) -> Result<()
         on.rms_norm(&i[0], &i[1], 1e-6, &mut out[0], &mut inv_rms[0]);
         Vec::new()
     })?;
+    let scales: Vec<f32> =
+        (0..rows).map(|row| [0.5, 0.0, f32::NAN, f32::INFINITY, -1.0, 2.0][row % 6]).collect();
+    on.same(report, "mask_overflow", &[&scales], &[&x], |on, i, o| {
+        on.mask_overflow(&mut o[0], &i[0]);
+        Vec::new()
+    })?;
     for has_weight in [false, true] {
         on.same(
             report,

@@ -1,17 +1,17 @@
 //! Log-probs of ids by rows of logits, with what else is read from their distribution, and gradients.
 
 use fulmar_core::Result;
-use fulmar_cuda::{Buffer, Card, Grid, Slice, SliceMut, arguments};
+use fulmar_cuda::{Argument, Buffer, Card, Grid, Slice, SliceMut, arguments};
 use fulmar_kernel::LogProb;
 
 use super::THREADS;
 use crate::kept;
 
 /// Most ids that `top_k_log_probs_rows` lists.
-const TOP_MAX: usize = 4096;
+pub(crate) const TOP_MAX: usize = 4096;
 
 /// Words of shared memory of its selection.
-const SELECT_WORDS: usize = 8 * 256 + 2;
+pub(super) const SELECT_WORDS: usize = 8 * 256 + 2;
 
 /// The columns of [`LogProb`] on a card, in one buffer, so that one wait reads them.
 #[derive(Debug)]
@@ -109,17 +109,30 @@ pub(crate) fn log_sum_sq_prob_rows(card: Card, logits_nv: Slice<'_, f32>, vocab:
 }
 
 pub(crate) fn top_k_log_probs(card: Card, logits_v: Slice<'_, f32>, k: usize) -> Result<Vec<(u32, f32)>> {
-    let (vocab, k) = (logits_v.len(), k.min(logits_v.len()));
+    let k = k.min(logits_v.len());
     match k {
         0 => return Ok(Vec::new()),
         1..=TOP_MAX => {}
         _ => return Err(kept::lacking(card, "top_k_log_probs of more than 4096 ids")),
     }
     let (ids, log_probs) = (card.zeros::<u32>(k)?, card.zeros::<f32>(k)?);
-    let shared_bytes = (8 * (k + 1) + 4 * (1 + SELECT_WORDS)) as u32;
-    let grid = Grid { blocks: (1, 1), threads: THREADS, shared_bytes };
-    card.queue("top_k_log_probs_rows", grid, arguments![logits_v, vocab, k, &ids, &log_probs])?;
+    queue_top_k(card, logits_v, 1, k, (&ids).into(), (&log_probs).into())?;
     Ok(ids.read()?.into_iter().zip(log_probs.read()?).collect())
+}
+
+/// Lists the `k` likeliest ids of each of `rows`, 1 at least and at most [`TOP_MAX`], and their log-probs.
+pub(super) fn queue_top_k(
+    card: Card,
+    logits_nv: Slice<'_, f32>,
+    rows: usize,
+    k: usize,
+    ids_nk: Argument,
+    log_probs_nk: Argument,
+) -> Result<()> {
+    let shared_bytes = (8 * (k + 1) + 4 * (1 + SELECT_WORDS)) as u32;
+    let grid = Grid::of_rows(rows, THREADS, shared_bytes);
+    let vocab = logits_nv.len() / rows;
+    card.queue("top_k_log_probs_rows", grid, arguments![logits_nv, vocab, k, ids_nk, log_probs_nk])
 }
 
 impl Columns {
@@ -211,6 +224,6 @@ fn vocab_of(len: usize, ids_n: &[u32]) -> usize {
 }
 
 /// Returns the grid of kernels with a block of threads a row.
-fn grid(rows: usize) -> Grid {
+pub(super) fn grid(rows: usize) -> Grid {
     Grid::of_rows(rows, THREADS, 3 * 16 * 4)
 }

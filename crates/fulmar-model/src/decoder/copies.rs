@@ -31,7 +31,7 @@ impl Decoder {
     }
 
     /// Moves the decoder as [`Decoder::move_to`] does, to the device of a handle. Checks of operations use it on GPUs that
-    /// users do not get yet: there a decoder with f32 weights is scored and trained, and no engine draws from it.
+    /// users do not get yet: there a decoder with f32 weights is scored and trained, and an [`Engine`](crate::Engine) draws from it.
     ///
     /// # Errors
     /// `OutOfMemory` if the weights do not fit in the memory of the device. After an error the decoder is unchanged.

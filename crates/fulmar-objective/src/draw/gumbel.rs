@@ -28,6 +28,11 @@ impl Noise {
         Self(rng.stream("gumbel").fork(draw_index).state())
     }
 
+    /// Returns the key and the stream of its words.
+    pub(super) fn stream(&self) -> [u64; 2] {
+        [self.0.key, self.0.stream]
+    }
+
     /// Returns the id with the largest key among `scores`, the lowest of equals. `max` is their maximum, which is finite.
     pub(super) fn largest(&self, scores: &[f32], max: f32, temperature: f64) -> usize {
         largest(scores, Rng::from_state(self.0), max, temperature)

@@ -36,45 +36,85 @@ pub fn token_mask(vocab_size: usize, ids: &[u32]) -> Result<Vec<u32>> {
     Ok(words)
 }
 
-/// Returns the logits to draw from, `-inf` for a banned token; the same slice if nothing changes them.
-pub(super) fn scores<'a>(
-    logits: &'a [f32],
-    options: &DrawOptions,
-    context: &DrawContext<'_>,
-) -> Result<Cow<'a, [f32]>> {
-    let mut scores = Cow::Borrowed(logits);
-    for &(id, bias) in &options.logit_bias {
-        let id = check_id(|| "logitBias".to_owned(), id, logits.len())?;
-        add(scores.to_mut(), id, bias);
-    }
-    let context = Tokens::checked(context, logits.len())?;
-    bias_sequences(&mut scores, &options.sequence_bias, context)?;
-    penalize(&mut scores, options, context);
-    context.each_repeat(options.no_repeat_ngram_size, |id| scores.to_mut()[id as usize] = f32::NEG_INFINITY);
-    for (index, ids) in options.bad_words_ids.iter().enumerate() {
-        check_ids(|| format!("badWordsIds[{index}]"), ids, logits.len())?;
-        if let Some(last) = context.next_of(ids) {
-            scores.to_mut()[last as usize] = f32::NEG_INFINITY;
+/// What options and a context change about logits, as ids and numbers.
+pub(super) struct Changes<'a> {
+    /// Biases of ids, in the order in which they are added.
+    pub biases: Vec<(u32, f64)>,
+    /// Tokens with penalties, and how often each was drawn.
+    pub seen: Vec<(u32, u32)>,
+    /// Their penalties: repetition, frequency, presence.
+    pub penalties: [f32; 3],
+    pub banned: Vec<u32>,
+    pub allowed: Option<&'a [u32]>,
+}
+
+impl<'a> Changes<'a> {
+    /// Lists the changes of logits of `vocab_size` tokens.
+    pub(super) fn of(options: &DrawOptions, context: &DrawContext<'a>, vocab_size: usize) -> Result<Self> {
+        for &(id, _) in &options.logit_bias {
+            check_id(|| "logitBias".to_owned(), id, vocab_size)?;
         }
+        let context = Tokens::checked(context, vocab_size)?;
+        let mut biases = options.logit_bias.clone();
+        for (index, (ids, bias)) in options.sequence_bias.iter().enumerate() {
+            check_ids(|| format!("the ids of sequenceBias[{index}]"), ids, vocab_size)?;
+            biases.extend(context.next_of(ids).map(|last| (last, *bias)));
+        }
+        let mut banned = Vec::new();
+        context.each_repeat(options.no_repeat_ngram_size, |id| banned.push(id));
+        for (index, ids) in options.bad_words_ids.iter().enumerate() {
+            check_ids(|| format!("badWordsIds[{index}]"), ids, vocab_size)?;
+            banned.extend(context.next_of(ids));
+        }
+        check_ids(|| "bannedIds".to_owned(), &options.banned_ids, vocab_size)?;
+        banned.extend(&options.banned_ids);
+        if let Some(allowed) = context.allowed {
+            check_len("allowed", allowed.len(), "words of 32 tokens", vocab_size.div_ceil(WORD))?;
+        }
+        let penalties = [options.repetition_penalty, options.frequency_penalty, options.presence_penalty]
+            .map(|penalty| penalty as f32);
+        let seen = if penalties == [1.0, 0.0, 0.0] { Vec::new() } else { context.counts() };
+        Ok(Self { biases, seen, penalties, banned, allowed: context.allowed })
     }
-    for (index, &id) in options.banned_ids.iter().enumerate() {
-        let id = check_id(|| format!("bannedIds[{index}]"), id, logits.len())?;
-        scores.to_mut()[id] = f32::NEG_INFINITY;
-    }
-    if let Some(allowed) = context.allowed {
-        check_len("allowed", allowed.len(), "words of 32 tokens", logits.len().div_ceil(WORD))?;
-        for (scores, word) in scores.to_mut().chunks_mut(WORD).zip(allowed) {
-            for (bit, score) in scores.iter_mut().enumerate() {
-                *score = if word >> bit & 1 == 1 { *score } else { f32::NEG_INFINITY };
+
+    /// Returns the scores to draw from, `-inf` for a banned token; the same slice if nothing changes them.
+    pub(super) fn scores<'l>(&self, logits: &'l [f32]) -> Result<Cow<'l, [f32]>> {
+        let mut scores = Cow::Borrowed(logits);
+        for &(id, bias) in &self.biases {
+            add(scores.to_mut(), id as usize, bias);
+        }
+        for &(id, num_drawn) in &self.seen {
+            self.penalize(&mut scores.to_mut()[id as usize], num_drawn);
+        }
+        for &id in &self.banned {
+            scores.to_mut()[id as usize] = f32::NEG_INFINITY;
+        }
+        if let Some(allowed) = self.allowed {
+            for (scores, word) in scores.to_mut().chunks_mut(WORD).zip(allowed) {
+                for (bit, score) in scores.iter_mut().enumerate() {
+                    *score = if word >> bit & 1 == 1 { *score } else { f32::NEG_INFINITY };
+                }
             }
         }
+        let can_be_drawn = matches!(scores, Cow::Borrowed(_)) || scores.iter().any(|score| score.is_finite());
+        if can_be_drawn { Ok(scores) } else { Err(nothing_left()) }
     }
-    let can_be_drawn = matches!(scores, Cow::Borrowed(_)) || scores.iter().any(|score| score.is_finite());
-    if can_be_drawn {
-        return Ok(scores);
+
+    fn penalize(&self, score: &mut f32, num_drawn: u32) {
+        if *score == f32::NEG_INFINITY {
+            return;
+        }
+        let [repetition, frequency, presence] = self.penalties;
+        let repeated = if *score < 0.0 { *score * repetition } else { *score / repetition };
+        let counted = repeated - frequency * num_drawn as f32;
+        *score = bounded(f64::from(counted - if num_drawn > 0 { presence } else { 0.0 }));
     }
+}
+
+/// Returns the error for options that allow no token.
+pub(super) fn nothing_left() -> Error {
     let detail = "allowed, bannedIds, badWordsIds and noRepeatNgramSize together must leave at least one token that may be drawn";
-    Err(Error::new(ErrorKind::Empty, detail))
+    Error::new(ErrorKind::Empty, detail)
 }
 
 /// The tokens so far: the prompt, then the drawn tokens.
@@ -116,6 +156,15 @@ impl<'a> Tokens<'a> {
         self.are(start, before.iter().copied()).then_some(*last)
     }
 
+    /// Returns each token once, with the number of times that it was drawn.
+    fn counts(self) -> Vec<(u32, u32)> {
+        let mut num_drawn_of: HashMap<u32, u32> = self.prompt.iter().map(|&id| (id, 0)).collect();
+        for &id in self.drawn {
+            *num_drawn_of.entry(id).or_default() += 1;
+        }
+        num_drawn_of.into_iter().collect()
+    }
+
     /// Calls `visit` with each token that would repeat an n-gram of length `size`.
     fn each_repeat(self, size: usize, mut visit: impl FnMut(u32)) {
         if size == 0 || self.len() < size {
@@ -127,42 +176,6 @@ impl<'a> Tokens<'a> {
                 visit(self.at(start + size - 1));
             }
         }
-    }
-}
-
-fn bias_sequences(
-    scores: &mut Cow<'_, [f32]>,
-    biases: &[(Vec<u32>, f64)],
-    context: Tokens<'_>,
-) -> Result<()> {
-    for (index, (ids, bias)) in biases.iter().enumerate() {
-        check_ids(|| format!("the ids of sequenceBias[{index}]"), ids, scores.len())?;
-        if let Some(last) = context.next_of(ids) {
-            add(scores.to_mut(), last as usize, *bias);
-        }
-    }
-    Ok(())
-}
-
-fn penalize(scores: &mut Cow<'_, [f32]>, options: &DrawOptions, context: Tokens<'_>) {
-    let repetition = options.repetition_penalty as f32;
-    let (presence, frequency) = (options.presence_penalty as f32, options.frequency_penalty as f32);
-    if (repetition, presence, frequency) == (1.0, 0.0, 0.0) {
-        return;
-    }
-    let mut num_drawn_of: HashMap<u32, u32> = context.prompt.iter().map(|&id| (id, 0)).collect();
-    for &id in context.drawn {
-        *num_drawn_of.entry(id).or_default() += 1;
-    }
-    for (id, num_drawn) in num_drawn_of {
-        let score = scores[id as usize];
-        if score == f32::NEG_INFINITY {
-            continue;
-        }
-        let repeated = if score < 0.0 { score * repetition } else { score / repetition };
-        let counted = repeated - frequency * num_drawn as f32;
-        let penalized = counted - if num_drawn > 0 { presence } else { 0.0 };
-        scores.to_mut()[id as usize] = bounded(f64::from(penalized));
     }
 }
 

@@ -18,6 +18,7 @@ mod kto;
 mod mc_advantage;
 mod naive_dpo;
 mod preference;
+mod row_draws;
 mod rows;
 mod selector;
 mod sequences;

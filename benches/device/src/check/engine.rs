@@ -1,0 +1,309 @@
+//! Engines whose decoder is on the card: every token and log-prob of the processor's, whatever the other sequences, pages and
+//! preemptions, with one wait a step.
+
+use std::collections::HashMap;
+
+use fulmar_compute::Compute;
+use fulmar_core::{Dtype, ErrorKind, Result, Rng};
+use fulmar_cuda::Card;
+use fulmar_model::{
+    Decoder, DecoderConfig, Engine, EngineOptions, EngineWeights, FinishReason, Generated, Outputs, Request,
+    SamplingParams, TokenBatch,
+};
+use fulmar_objective::{DrawMethod, DrawOptions};
+
+use super::decoder::CONFIGS;
+use crate::report::Report;
+
+/// Sizes of pages, pages beside those of the longest sequence, and sequences that run at once.
+const SETTINGS: [(usize, usize, usize); 3] = [(16, 20, 9), (1, 12, 2), (7, 1, 4)];
+
+/// Compares engines of each family.
+///
+/// # Errors
+/// Errors of the GPU's driver.
+pub fn check(card: &Card, report: &mut Report) -> Result<()> {
+    let mut num_preemptions = 0;
+    for ((name, text), setting) in CONFIGS.iter().zip(0..) {
+        let on_processor = Decoder::new(DecoderConfig::from_json(text)?, 7)?;
+        let mut on_card = on_processor.clone();
+        on_card.move_onto(Compute::Cuda(*card))?;
+        let asked = Asked::all(on_processor.config().vocab_size);
+        let pair = Pair { card, on_processor: &on_processor, on_card: &on_card, name };
+        let wanted = pair.alone(&asked)?;
+        // The first family runs in all settings, the others in one each.
+        let settings = if setting == 0 { &SETTINGS[..] } else { &SETTINGS[setting..=setting] };
+        for setting in settings {
+            num_preemptions += pair.together(report, &asked, &wanted, *setting)?;
+        }
+        pair.scored(report, &asked, &wanted)?;
+        if setting == 0 {
+            pair.moved(report, &asked, &wanted)?;
+            refused(report, &on_card)?;
+            ended(card, report, &on_processor)?;
+        }
+    }
+    report.same("preemptions of an engine", "all", &[u32::from(num_preemptions > 3)], &[1]);
+    Ok(())
+}
+
+/// A request and its parameters.
+struct Asked {
+    prompt: Vec<u32>,
+    seed: u64,
+    params: SamplingParams,
+}
+
+impl Asked {
+    /// Returns requests of three prompts, each with options of its own.
+    fn all(vocab: usize) -> Vec<Self> {
+        let mut rng = Rng::new(22).stream("asked").fork(vocab as u64);
+        let mut below = |end: usize| rng.next_u32() as usize % end;
+        let prompts: Vec<Vec<u32>> =
+            [9, 1, 4].map(|len| (0..len).map(|_| below(vocab) as u32).collect()).into();
+        (0..9)
+            .map(|index| {
+                let draw = match index % 5 {
+                    0 => DrawOptions::default(),
+                    1 => DrawOptions { top_p: 0.8, temperature: 0.7, ..DrawOptions::default() },
+                    2 => DrawOptions { draw_method: DrawMethod::GumbelMax, ..DrawOptions::default() },
+                    3 => DrawOptions {
+                        repetition_penalty: 1.4,
+                        no_repeat_ngram_size: 1,
+                        logit_bias: vec![(3, 2.0)],
+                        ..DrawOptions::default()
+                    },
+                    _ => DrawOptions { temperature: 0.0, ..DrawOptions::default() },
+                };
+                let stop_ids = if index % 2 == 0 { (0..vocab as u32 / 8).collect() } else { Vec::new() };
+                let params =
+                    SamplingParams { max_tokens: 2 + index % 6, stop_ids, top_log_probs: index % 3, draw };
+                Self {
+                    prompt: prompts[[0, 0, 0, 1, 2, 2, 0, 1, 2][index]].clone(),
+                    seed: 91 + index as u64,
+                    params,
+                }
+            })
+            .collect()
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request { prompt_ids: &self.prompt, seed: self.seed }
+    }
+
+    /// Returns the pages of this sequence with the tokens that it may get.
+    fn pages(&self, page_size: usize) -> usize {
+        self.prompt.len().div_ceil(page_size) + self.params.max_tokens.div_ceil(page_size)
+    }
+}
+
+/// One decoder on both devices.
+struct Pair<'a> {
+    card: &'a Card,
+    on_processor: &'a Decoder,
+    on_card: &'a Decoder,
+    name: &'a str,
+}
+
+/// What an engine drew for each request.
+#[derive(Default)]
+struct Found(HashMap<u64, Generated>);
+
+impl Found {
+    fn take(&mut self, outputs: Outputs) {
+        for token in outputs.tokens {
+            self.0.entry(token.request).or_default().push(token);
+        }
+        for (request, reason) in outputs.finished {
+            self.0.entry(request).or_default().finish_reason = Some(reason);
+        }
+    }
+
+    /// Compares with what the requests of these ids get.
+    fn compare(&self, report: &mut Report, shape: &str, ids: &[u64], wanted: &[Generated]) {
+        let empty = Generated::default();
+        let got = |id: &u64| self.0.get(id).unwrap_or(&empty);
+        let words = |of: fn(&Generated) -> Vec<u32>| -> [Vec<u32>; 2] {
+            [ids.iter().flat_map(|id| of(got(id))).collect(), wanted.iter().flat_map(of).collect()]
+        };
+        let mut same = |name: &str, of: fn(&Generated) -> Vec<u32>| {
+            let [got, wanted] = words(of);
+            report.same(&format!("engine, {name}"), shape, &got, &wanted);
+        };
+        same("ids", |found| found.ids.clone());
+        same("log_prob", |found| found.log_prob.iter().map(|number| number.to_bits()).collect());
+        same("sampled", |found| found.sampled_log_prob.iter().map(|number| number.to_bits()).collect());
+        same("likeliest ids", |found| {
+            let all = found.top_log_probs.iter().flatten();
+            all.flat_map(|(id, log_prob)| [*id, log_prob.to_bits()]).collect()
+        });
+        same("ends", |found| {
+            vec![found.ids.len() as u32, found.finish_reason.map_or(9, |reason| reason as u32)]
+        });
+    }
+}
+
+impl Pair<'_> {
+    /// Returns what the processor draws for each request on its own.
+    fn alone(&self, asked: &[Asked]) -> Result<Vec<Generated>> {
+        let one = |asked: &Asked| {
+            let mut engine = Engine::new(self.on_processor.config(), EngineOptions::default())?;
+            let id = engine.add(&asked.request(), &asked.params)?;
+            while engine.steps(self.on_processor, 1)? > 0 {}
+            let mut found = Found::default();
+            found.take(engine.take_outputs());
+            Ok(found.0.remove(&id).unwrap_or_default())
+        };
+        asked.iter().map(one).collect()
+    }
+
+    /// Runs all requests in an engine on the card, in an order of their own and some of them later; returns how many were preempted.
+    fn together(
+        &self,
+        report: &mut Report,
+        asked: &[Asked],
+        wanted: &[Generated],
+        (page_size, more, max_num_seqs): (usize, usize, usize),
+    ) -> Result<u64> {
+        let longest = asked.iter().map(|asked| asked.pages(page_size)).max().unwrap_or(0);
+        let options = EngineOptions {
+            page_size,
+            num_pages: Some(longest + more),
+            max_num_seqs,
+            max_num_batched_tokens: max_num_seqs + 8,
+            ..EngineOptions::default()
+        };
+        let mut engine = Engine::new(self.on_card.config(), options)?;
+        let mut order: Vec<usize> = (0..asked.len()).collect();
+        Rng::new(page_size as u64).shuffle(&mut order);
+        let (mut ids, mut found, mut most) = (vec![0; asked.len()], Found::default(), 0);
+        let (first, later) = order.split_at(5);
+        for part in [first, later] {
+            for index in part {
+                ids[*index] = engine.add(&asked[*index].request(), &asked[*index].params)?;
+            }
+            for _ in 0..if part == first { 2 } else { usize::MAX } {
+                let before = self.card.num_waits();
+                let left = engine.steps(self.on_card, 1)?;
+                most = most.max(self.card.num_waits() - before);
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        let outputs = engine.take_outputs();
+        let num_preemptions = outputs.num_preemptions;
+        found.take(outputs);
+        let shape = format!("{}, pages of {page_size}, {max_num_seqs} at once", self.name);
+        found.compare(report, &shape, &ids, wanted);
+        report.same("engine, waits of a step", &shape, &[most], &[1]);
+        report.same(
+            "engine, free pages",
+            &shape,
+            &[engine.num_free_pages() as u32],
+            &[(longest + more) as u32],
+        );
+        Ok(num_preemptions)
+    }
+
+    /// Compares the log-probs of drawn tokens with those that the decoder on the card gives the whole sequences.
+    fn scored(&self, report: &mut Report, asked: &[Asked], wanted: &[Generated]) -> Result<()> {
+        let (mut ids, mut offsets, mut mask) = (Vec::new(), vec![0], Vec::new());
+        for (asked, wanted) in asked.iter().zip(wanted) {
+            ids.extend(asked.prompt.iter().chain(&wanted.ids));
+            mask.extend(asked.prompt.iter().map(|_| 0_u8).chain(wanted.ids.iter().map(|_| 1)));
+            offsets.push(ids.len() as u32);
+        }
+        let batch = TokenBatch { ids: &ids, offsets: &offsets, mask: &mask, ..TokenBatch::default() };
+        let scores = self.on_card.score(&batch)?;
+        let scored = scores.log_prob.iter().zip(&mask).filter(|(_, mask)| **mask == 1);
+        let scored: Vec<f32> = scored.map(|(log_prob, _)| *log_prob).collect();
+        let drawn: Vec<f32> = wanted.iter().flat_map(|wanted| wanted.log_prob.iter().copied()).collect();
+        report.same("engine, scores of what was drawn", self.name, &scored, &drawn);
+        Ok(())
+    }
+
+    /// An engine's decoder moves to the card while sequences run, and back.
+    fn moved(&self, report: &mut Report, asked: &[Asked], wanted: &[Generated]) -> Result<()> {
+        let mut engine = Engine::new(
+            self.on_card.config(),
+            EngineOptions { num_pages: Some(40), ..EngineOptions::default() },
+        )?;
+        let add = |asked: &Asked| engine.add(&asked.request(), &asked.params);
+        let ids: Vec<u64> = asked.iter().map(add).collect::<Result<_>>()?;
+        engine.steps(self.on_processor, 2)?;
+        engine.steps(self.on_card, 2)?;
+        while engine.steps(self.on_processor, 1)? > 0 {}
+        let mut found = Found::default();
+        found.take(engine.take_outputs());
+        found.compare(report, "moves to the card and back", &ids, wanted);
+        Ok(())
+    }
+}
+
+/// Engines that a card lacks are refused by name, and the requests are there for another.
+fn refused(report: &mut Report, on_card: &Decoder) -> Result<()> {
+    let options = |change: fn(&mut EngineOptions)| {
+        let mut options = EngineOptions { num_pages: Some(8), ..EngineOptions::default() };
+        change(&mut options);
+        options
+    };
+    let halves = on_card.clone().with_dtype(Dtype::Bf16)?;
+    let cases = [
+        ("weights in 8 bits", on_card, options(|options| options.weights = EngineWeights::Q8)),
+        ("speculativeTokens", on_card, options(|options| options.speculative_tokens = 2)),
+        ("activationBytesMax", on_card, options(|options| options.activation_bytes_max = 1 << 20)),
+        ("weights in bfloat16", &halves, options(|_| ())),
+    ];
+    for (name, decoder, options) in cases {
+        let mut engine = Engine::new(decoder.config(), options)?;
+        engine.add(&Request { prompt_ids: &[1], seed: 0 }, &SamplingParams::default())?;
+        let refused = engine.steps(decoder, 1).err();
+        let is_named = refused
+            .is_some_and(|error| error.kind() == ErrorKind::Unavailable && error.detail().contains(name));
+        report.same(
+            "an engine is refused",
+            name,
+            &[u32::from(is_named), engine.num_unfinished() as u32],
+            &[1, 1],
+        );
+    }
+    Ok(())
+}
+
+/// Sequences whose residuals overflow, or that have no token to draw, end as on the processor, and others do not.
+fn ended(card: &Card, report: &mut Report, on_processor: &Decoder) -> Result<()> {
+    let text = CONFIGS[0].1.replace("0.3", "1e30");
+    let wild = Decoder::new(DecoderConfig::from_json(&text)?, 7)?;
+    let free = SamplingParams { max_tokens: 2, ..SamplingParams::default() };
+    let mut bound = free.clone();
+    // One unigram after the other is used up: two tokens are left to draw, then one, then none.
+    bound.max_tokens = 4;
+    bound.draw.no_repeat_ngram_size = 1;
+    bound.draw.banned_ids = (2..on_processor.config().vocab_size as u32).collect();
+    for (name, decoder) in [("overflow", &wild), ("no token", on_processor)] {
+        let run = |compute: Compute| -> Result<Vec<(u64, u32)>> {
+            let mut decoder = decoder.clone();
+            decoder.move_onto(compute)?;
+            let mut engine = Engine::new(
+                decoder.config(),
+                EngineOptions { num_pages: Some(20), ..EngineOptions::default() },
+            )?;
+            engine.add(&Request { prompt_ids: &[5, 6], seed: 1 }, &bound)?;
+            engine.add(&Request { prompt_ids: &[7], seed: 2 }, &free)?;
+            while engine.steps(&decoder, 1)? > 0 {}
+            let Outputs { tokens, finished, .. } = engine.take_outputs();
+            let drawn = tokens.iter().map(|token| (token.request, token.id));
+            let mut all: Vec<(u64, u32)> = drawn
+                .chain(finished.iter().map(|(request, reason)| (*request, 1_000 + *reason as u32)))
+                .collect();
+            all.sort_by_key(|(request, _)| *request);
+            Ok(all)
+        };
+        let (wanted, got) = (run(Compute::Cpu)?, run(Compute::Cuda(*card))?);
+        let reason = if name == "overflow" { FinishReason::NonFinite } else { FinishReason::NoToken };
+        let is_met = wanted.contains(&(0, 1_000 + reason as u32)) && got == wanted;
+        report.same("an engine's ends", name, &[u32::from(is_met)], &[1]);
+    }
+    Ok(())
+}
