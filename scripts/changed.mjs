@@ -48,6 +48,8 @@ export function* scopesOf({ present, deleted }) {
   if (any(rust)) yield ['rust', rustTargets(all.filter((file) => rust.test(file)))]
   if (any(/^(crates\/fulmar-cuda|benches\/device|tests\/device)\/|^scripts\/(cuda|on-device)/))
     yield ['cuda-emulated', undefined]
+  if (any(/^(crates\/fulmar-(cuda|compute|model)|tests\/gpu)\/|^scripts\/cuda/))
+    yield ['cuda-decoders', undefined]
   if (any(/^crates\/fulmar-cuda\/kernels\//)) yield ['cuda-compiled', undefined]
   if (any(core)) yield ['addon', undefined]
   if (any(core) || any(/^ts\/src\/native\/raw\.ts$/)) yield ['raw', undefined]

@@ -1,5 +1,5 @@
 /**
- * `npm run cuda [-- emulated|planted|compiled]`: the kernels of `crates/fulmar-cuda` on an emulated GPU, with planted faults, and
+ * `npm run cuda [-- emulated|decoders|planted|compiled]`: the kernels of `crates/fulmar-cuda` on an emulated GPU, with planted faults, and
  * compiled by nvcc. See docs/cuda.md. `planted --share 1` plants every fault, `--share 4 --seed 2` every fourth from the third on.
  */
 
@@ -87,6 +87,9 @@ const NOT_RUN = [2, 3, 125, 126, 127]
 /** Parts: `missing` returns the reason why a part cannot run on this machine, `run` resolves with its exit status and text. */
 export const EMULATED = { missing: missingCompiler, run: emulated }
 
+/** Needs the addon and `dist/`. */
+export const DECODERS = { missing: missingCompiler, run: decoders }
+
 export const COMPILED = { missing: missingNvcc, run: compiled }
 
 /** The seed of this part is the number of its first fault. */
@@ -165,9 +168,18 @@ async function emulated() {
 }
 
 /** The tests of `on-device.sh`, which run the program. */
-async function onDevice() {
-  const files = readdirSync(join(root, 'tests/device')).map((file) => `tests/device/${file}`)
-  const { code, output } = await run(process.execPath, ['--test', '--test-reporter=tap', ...files])
+const onDevice = () => runTests('tests/device', {})
+
+/** The package on the emulated GPU: the tests of decoders there. */
+async function decoders() {
+  const library = await buildLibrary(MADE)
+  return await runTests('tests/gpu', { ...OPEN, LD_LIBRARY_PATH: library })
+}
+
+/** Runs the files of a folder by Node's own runner of tests. */
+async function runTests(folder, env) {
+  const files = readdirSync(join(root, folder)).map((file) => `${folder}/${file}`)
+  const { code, output } = await run(process.execPath, ['--test', '--test-reporter=tap', ...files], { env })
   const count = (name) => new RegExp(`^# ${name} (\\d+)$`, 'm').exec(output)?.[1] ?? 0
   const counts = `${count('pass')} passed, ${count('fail')} failed, ${count('skipped')} skipped\n`
   return { code, output: code === 0 ? counts : output + counts }
@@ -296,7 +308,7 @@ async function inLanes(functions) {
 async function main() {
   const options = { share: { type: 'string', default: '1' }, seed: { type: 'string', default: '0' } }
   const { values, positionals } = parseArgs({ options, allowPositionals: true })
-  const parts = { emulated: EMULATED, planted: PLANTED, compiled: COMPILED }
+  const parts = { emulated: EMULATED, decoders: DECODERS, planted: PLANTED, compiled: COMPILED }
   const unknown = positionals.find((name) => !(name in parts))
   if (unknown !== undefined)
     throw new Refusal(`part must be one of ${Object.keys(parts).join(', ')}: got ${unknown}`)

@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { COMPILED, EMULATED, PLANTED } from './cuda.mjs'
+import { COMPILED, DECODERS, EMULATED, PLANTED } from './cuda.mjs'
 import { fetchMcpServers } from './mcp-servers.mjs'
 import { fetchSmolLm2 } from './smollm2.mjs'
 import {
@@ -204,6 +204,11 @@ export const STAGES = [
   { name: 'miri', run: () => elsewhere(MIRI, (running) => counted(running, countRust)) },
   // Kernels of GPUs, on a machine without one. What they share with the tests is compiled then.
   { name: 'cuda-emulated', needs: ['clippy'], run: cudaEmulated },
+  {
+    name: 'cuda-decoders',
+    needs: [...BUILT, 'cuda-emulated'],
+    run: () => elsewhere(DECODERS, (running) => counted(running, countLines)),
+  },
   {
     name: 'cuda-compiled',
     needs: ['clippy'],

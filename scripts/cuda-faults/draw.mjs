@@ -121,10 +121,26 @@ export const DRAW_FAULTS = [
   ...[
     ['keys are compared before they are there', ...barrier('keys to compare are there')],
     ['a dropped token has a key', 'if (is_cut && !(list.weights[place] > 0.0f)) continue;', ''],
-    ['an id has the words of the id before', 'noise.words(block);', 'noise.words(block == 0 ? 0 : block - 1);'],
-    ['words of a place are those of an id', 'if (own / 4 != block) block = own / 4', 'if (place / 4 != block) block = place / 4'],
-    ['a row has the noise of its neighbour', 'noise_n5 + (size_t)row * 5', 'noise_n5 + (size_t)(row == 0 ? 0 : row - 1) * 5'],
-    ['a key has no temperature', 'softmax.shifted(score) + noise', '((double)score - (double)softmax.max) + noise'],
+    [
+      'an id has the words of the id before',
+      'noise.words(block);',
+      'noise.words(block == 0 ? 0 : block - 1);',
+    ],
+    [
+      'words of a place are those of an id',
+      'if (own / 4 != block) block = own / 4',
+      'if (place / 4 != block) block = place / 4',
+    ],
+    [
+      'a row has the noise of its neighbour',
+      'noise_n5 + (size_t)row * 5',
+      'noise_n5 + (size_t)(row == 0 ? 0 : row - 1) * 5',
+    ],
+    [
+      'a key has no temperature',
+      'softmax.shifted(score) + noise',
+      '((double)score - (double)softmax.max) + noise',
+    ],
     ['a bound has no noise', '-200.0f) + noise::above(word)', '-200.0f)'],
   ].map((fault) => draw(...fault)),
   ...[

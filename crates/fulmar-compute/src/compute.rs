@@ -1,6 +1,6 @@
 //! The handle of a device, with each operation as a method.
 
-use fulmar_core::{Device, Result};
+use fulmar_core::{Device, Error, ErrorKind, Result};
 use fulmar_cuda::Card;
 
 use crate::kept;
@@ -31,14 +31,31 @@ pub enum Compute {
 }
 
 impl Compute {
-    /// Returns the handle for `device`.
+    /// Returns the handle for `device`, of tensors, losses and buffers.
     ///
     /// # Errors
-    /// `Unavailable` for a GPU, with the reason.
+    /// `Unavailable` for a GPU, with what is missing, or because only decoders run on GPUs.
     pub fn on(device: Device) -> Result<Self> {
+        match Self::of_decoders(device)? {
+            Self::Cpu => Ok(Self::Cpu),
+            Self::Cuda(card) => {
+                let detail = format!(
+                    "device must be cpu for anything but a decoder: got {device}, {}; only decoders and their engines run on GPUs",
+                    card.gpu().name
+                );
+                Err(Error::new(ErrorKind::Unavailable, detail))
+            }
+        }
+    }
+
+    /// Returns the handle for `device`, of decoders.
+    ///
+    /// # Errors
+    /// `Unavailable` for a GPU, with what is missing.
+    pub fn of_decoders(device: Device) -> Result<Self> {
         match device {
             Device::Cpu => Ok(Self::Cpu),
-            Device::Cuda { ordinal } => Ok(Self::Cuda(Card::on(ordinal)?)),
+            Device::Cuda { ordinal } => Ok(Self::Cuda(Card::open(ordinal)?)),
         }
     }
 
@@ -47,7 +64,7 @@ impl Compute {
     pub fn device(self) -> Device {
         match self {
             Self::Cpu => Device::Cpu,
-            Self::Cuda(card) => Device::Cuda { ordinal: card.ordinal() },
+            Self::Cuda(card) => card.device(),
         }
     }
 

@@ -33,30 +33,16 @@ pub struct Opened {
 static OPEN: Mutex<Vec<&'static Opened>> = Mutex::new(Vec::new());
 
 impl Card {
-    /// Returns GPU number `ordinal` for tensors and decoders.
-    ///
-    /// # Errors
-    /// `Unavailable`, always: with what the machine or this build lacks, or because no decoder runs there yet.
-    ///
-    /// # Examples
-    /// ```
-    /// let error = fulmar_cuda::Card::on(0).unwrap_err();
-    /// assert_eq!(error.kind(), fulmar_core::ErrorKind::Unavailable);
-    /// ```
-    pub fn on(ordinal: u32) -> Result<Self> {
-        let gpu = gpu(ordinal)?;
-        image(&gpu)?;
-        let device = Device::Cuda { ordinal };
-        Err(unavailable(format!(
-            "device {device} must be one that operations run on: this release only checks its kernels on {}",
-            gpu.name
-        )))
-    }
-
-    /// Opens GPU number `ordinal` to check its kernels and operations, not all of which are there yet.
+    /// Opens GPU number `ordinal`, or returns it if it is open.
     ///
     /// # Errors
     /// `Unavailable` with what is missing: the driver, one of its functions, the GPU, or kernels in this build.
+    ///
+    /// # Examples
+    /// ```
+    /// let error = fulmar_cuda::Card::open(9999).unwrap_err();
+    /// assert_eq!(error.kind(), fulmar_core::ErrorKind::Unavailable);
+    /// ```
     pub fn open(ordinal: u32) -> Result<Self> {
         let gpu = gpu(ordinal)?;
         let image = image(&gpu)?;
@@ -87,6 +73,12 @@ impl Card {
     #[must_use]
     pub fn ordinal(self) -> u32 {
         self.gpu().ordinal
+    }
+
+    /// Returns the GPU as a device.
+    #[must_use]
+    pub fn device(self) -> Device {
+        Device::Cuda { ordinal: self.ordinal() }
     }
 
     /// Returns `true` if the GPU is the processor, whose times tell nothing about a GPU.

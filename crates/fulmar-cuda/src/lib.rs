@@ -2,7 +2,7 @@
 //!
 //! [`gpus`] asks the driver at run time, so one build runs with and without a GPU. Builds without the feature
 //! `driver`, and WebAssembly, have the same interface and return an error. [`fatbin`] returns the compiled
-//! kernels, and a [`Card`] is a GPU that runs them. No decoder does yet: [`Card::on`] refuses every GPU with the reason.
+//! kernels, and a [`Card`] is a GPU that runs them.
 
 #[cfg(not(all(feature = "driver", not(target_family = "wasm"))))]
 mod absent;

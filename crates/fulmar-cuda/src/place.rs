@@ -4,8 +4,8 @@ use fulmar_core::{Device, Result};
 
 use crate::Card;
 
-/// Returns the device called `cpu`, `cuda`, `cuda:N`, or `auto`, which selects a usable GPU, else the CPU. As
-/// no decoder runs on a GPU yet, `auto` is the CPU everywhere.
+/// Returns the device called `cpu`, `cuda`, `cuda:N`, or `auto`, and opens a GPU. `auto` is the CPU everywhere, as long as most
+/// of what has a device runs on the CPU alone.
 ///
 /// # Errors
 /// The errors of [`Device`]'s `from_str`; `Unavailable` for a GPU, with what is missing.
@@ -14,7 +14,7 @@ use crate::Card;
 /// ```
 /// use fulmar_core::{Device, ErrorKind};
 /// assert_eq!(fulmar_cuda::place("auto")?, Device::Cpu);
-/// assert_eq!(fulmar_cuda::place("cuda").unwrap_err().kind(), ErrorKind::Unavailable);
+/// assert_eq!(fulmar_cuda::place("cuda:9999").unwrap_err().kind(), ErrorKind::Unavailable);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn place(name: &str) -> Result<Device> {
@@ -24,7 +24,7 @@ pub fn place(name: &str) -> Result<Device> {
     let device: Device = name.parse()?;
     match device {
         Device::Cpu => Ok(device),
-        Device::Cuda { ordinal } => Ok(Device::Cuda { ordinal: Card::on(ordinal)?.ordinal() }),
+        Device::Cuda { ordinal } => Ok(Device::Cuda { ordinal: Card::open(ordinal)?.ordinal() }),
     }
 }
 

@@ -19,11 +19,10 @@ export type BackendReport =
     }
   | { readonly isUsable: false; readonly reason: string }
 
-/** Report on GPUs: usable, or the reason why not. */
-export interface GpuReport {
-  readonly isUsable: boolean
-  readonly reason: string
-}
+/** Report on GPUs: those that decoders can use, or the reason why there is none. */
+export type GpuReport =
+  | { readonly isUsable: true; readonly gpus: readonly string[] }
+  | { readonly isUsable: false; readonly reason: string }
 
 /** Report on one way of keeping programs apart that a model wrote: usable, or the reason why not. */
 export type SandboxReport =
@@ -98,12 +97,15 @@ function isBackendReport(value: unknown): value is BackendReport {
   return value.isUsable === true ? 'lanes' in value && Array.isArray(value.lanes) : 'reason' in value
 }
 
-/** Returns the GPUs that the loaded core finds, or its reason for having none. */
+/** Opens the GPUs that the loaded core finds. */
 async function gpuReport(): Promise<GpuReport> {
   try {
-    const { gpus } = await import('../core/index.js')
-    const names = gpus().map(({ ordinal, name }) => `cuda:${ordinal} ${name}`)
-    return { isUsable: false, reason: `this release runs no operation on ${names.join(', ')}` }
+    const { gpus, placeDevice } = await import('../core/index.js')
+    const described = gpus().map(({ ordinal, name, memoryBytes, computeCapability }) => {
+      const device = placeDevice(`cuda:${ordinal}`)
+      return `${device} ${name}, ${(memoryBytes / 2 ** 30).toFixed(0)} GiB, capability ${computeCapability}`
+    })
+    return { isUsable: true, gpus: described }
   } catch (error) {
     return { isUsable: false, reason: firstLine(error) }
   }
@@ -127,7 +129,7 @@ function tableOf(report: DoctorReport): [string, string][] {
     ['loaded core', loaded],
     ['native core', describeBackend(native)],
     ['wasm core', describeBackend(wasm)],
-    ['gpu', `not usable: ${gpu.reason}`],
+    ['gpu', gpu.isUsable ? `usable by decoders: ${gpu.gpus.join('; ')}` : `not usable: ${gpu.reason}`],
     ...Object.entries(sandbox).map(([name, report]): [string, string] => [
       `sandbox ${name}`,
       report.isUsable ? 'usable' : `not usable: ${report.reason}`,

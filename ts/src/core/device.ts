@@ -3,7 +3,7 @@
 import { raw } from '../native/index.js'
 import { call } from './error.js'
 
-/** Name of a device: `cuda` is the first GPU; `auto` is a GPU if one can be used, else the CPU. */
+/** Name of a device: `cuda` is the first GPU; `auto` is the CPU as yet. */
 export type DeviceName = 'auto' | 'cpu' | 'cuda' | `cuda:${number}`
 
 /** Name of a device that was resolved: never `auto`. */
@@ -52,7 +52,8 @@ export function gpus(): readonly Gpu[] {
 }
 
 /**
- * Resolves a device name on this machine. No operation runs on a GPU yet, so `auto` always gives the CPU.
+ * Resolves a device name on this machine, and opens a GPU. `auto` gives the CPU, because only decoders and their engines run on
+ * GPUs yet, in f32.
  * @throws {FulmarError} `UNAVAILABLE` for a GPU, with what is missing; `UNKNOWN_NAME` if `name` is no device
  * name.
  *
@@ -62,7 +63,7 @@ export function gpus(): readonly Gpu[] {
  * import assert from 'node:assert/strict'
  *
  * assert.equal(placeDevice('auto'), 'cpu')
- * assert.throws(() => placeDevice('cuda:0'), { code: 'UNAVAILABLE' })
+ * assert.throws(() => placeDevice('cuda:9999'), { code: 'UNAVAILABLE' })
  * ```
  */
 export function placeDevice(name: DeviceName = 'cpu'): PlacedDevice {

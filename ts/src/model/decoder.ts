@@ -4,9 +4,11 @@ import {
   callAsync,
   checkKnownKeys,
   checkTypedArray,
+  type DeviceName,
   FulmarError,
   Handle,
   type PlacedDevice,
+  placeDevice,
 } from '../core/index.js'
 import { type RawDecoder, raw } from '../native/index.js'
 import type { DecoderConfig, LoraConfig } from './config.js'
@@ -56,11 +58,10 @@ export type ScalarHead = 'score' | 'v_head'
  * ```
  */
 export class Decoder {
-  /** Device of the weights and of the computation. */
-  readonly device: PlacedDevice
   /** Dtype of the stored weights. */
   readonly dtype: WeightDtype
   readonly #native: Handle<RawDecoder>
+  #device: PlacedDevice
   #matmulPrecision: MatmulPrecision
   #firstVersion: number
   #version: number
@@ -68,7 +69,7 @@ export class Decoder {
   #hasAdapter: boolean
 
   private constructor(make: () => RawDecoder, { device, version, matmulPrecision }: PlacedWeights) {
-    this.device = device
+    this.#device = device
     this.#native = new Handle('Decoder', make)
     this.#native.call((decoder) => decoder.moveTo(device))
     this.dtype = this.#native.call((decoder) => decoder.dtype()) as WeightDtype
@@ -167,6 +168,21 @@ export class Decoder {
   /** The shape, with every default filled in. */
   get config(): DecoderConfig {
     return JSON.parse(this.#native.call((decoder) => decoder.configJson())) as DecoderConfig
+  }
+
+  /** Device of the weights and of the computation. */
+  get device(): PlacedDevice {
+    return this.#device
+  }
+
+  /**
+   * @internal Moves the weights, and drops gradients. Optimizers and engines of the decoder must be made afterwards.
+   * @throws {FulmarError} `UNAVAILABLE`; `OUT_OF_MEMORY` if the weights do not fit.
+   */
+  moveTo(device: DeviceName): void {
+    const placed = placeDevice(device)
+    this.#native.call((decoder) => decoder.moveTo(placed))
+    this.#device = placed
   }
 
   /** Precision of the operands of products. */

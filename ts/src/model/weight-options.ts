@@ -18,7 +18,8 @@ export interface WeightOptions {
    */
   readonly dtype?: WeightDtype
   /**
-   * Device of the weights. Throws `UNAVAILABLE` with the reason for a GPU that cannot be used.
+   * Device of the weights. On a GPU (`cuda:0`) f32 weights are scored, trained and drawn from, with the bits of a CPU that fuses
+   * multiply-adds. Throws `UNAVAILABLE` with the reason for a GPU that cannot be used.
    * @default 'cpu'
    */
   readonly device?: DeviceName

@@ -19,6 +19,7 @@ export async function modelOfConfig(config: TrainConfig, held: Decoder | undefin
     const detail = `config.model.${key} must be that of the checkpoint (${held?.[key]}): got ${config.model[key]}`
     throw new FulmarError('INCOMPATIBLE', detail)
   }
+  held?.moveTo(config.model.device)
   const model = path === undefined ? fromNothing(config, held) : await fromPath(path, config, held)
   if (lora && !held) await model.decoder.addLora(lora, { seed: config.seed })
   return model
@@ -26,22 +27,24 @@ export async function modelOfConfig(config: TrainConfig, held: Decoder | undefin
 
 function fromNothing({ model, renderer, seed }: TrainConfig, held: Decoder | undefined): Model {
   const tokenizer = new CharTokenizer()
-  const { dtype, matmulPrecision, lora: _, ...given } = model
+  const { dtype, matmulPrecision, device, lora: _, ...given } = model
   const shape = tinyShape(tokenizer, given)
   if (held) checkShape(held.config, shape)
-  const decoder = held ?? Decoder.fromSeed(shape, { seed, dtype, matmulPrecision })
+  const decoder = held ?? Decoder.fromSeed(shape, { seed, dtype, matmulPrecision, device })
   return new Model(charParts(decoder, tokenizer, { name: 'chatml', ...renderer } as RendererConfig))
 }
 
 async function fromPath(
   path: string,
-  { model: { dtype, matmulPrecision }, renderer: knobs }: TrainConfig,
+  { model: { dtype, matmulPrecision, device }, renderer: knobs }: TrainConfig,
   held: Decoder | undefined,
 ): Promise<Model> {
   // Options without a name belong to a template; without options, the model's folder decides.
   const isGiven = Object.keys(knobs).length > 0
   const renderer = { name: 'opaque', ...knobs } as RendererConfig
-  return new Model(await readParts(path, { dtype, matmulPrecision, ...(isGiven && { renderer }) }, held))
+  return new Model(
+    await readParts(path, { dtype, matmulPrecision, device, ...(isGiven && { renderer }) }, held),
+  )
 }
 
 /** Rejects a checkpoint whose architecture differs from the configuration. */

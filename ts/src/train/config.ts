@@ -7,10 +7,13 @@
 
 import {
   checkKnownKeys,
+  type DeviceName,
+  describeValue,
   type Field,
   FulmarError,
   field,
   type JsonSchema,
+  namesDevice,
   nearestName,
 } from '../core/index.js'
 import { type LoraConfig, type MatmulPrecision, StopStrings, type WeightDtype } from '../model/index.js'
@@ -63,6 +66,8 @@ export type ModelConfig = CoreOptions & {
    * resumed run must have that of its checkpoint.
    */
   readonly matmulPrecision: MatmulPrecision
+  /** Device of the weights: `cpu`, or `cuda:0` for weights in `f32`. A run may resume on another one. */
+  readonly device: DeviceName
   /** Folder or file of the initial model. */
   readonly path?: string
   /**
@@ -370,9 +375,12 @@ const LORA = field.section({
   layers_to_transform: field.optional(field.list(field.integer({ min: 0 }))),
 })
 
+const DEVICE = field.text('cpu')
+
 const MODEL = {
   dtype: DTYPE.schema,
   matmulPrecision: DTYPE.schema,
+  device: DEVICE.schema,
   path: field.text().schema,
   lora: LORA.schema,
 }
@@ -452,11 +460,21 @@ function readModel({ lora: given, ...options }: CoreOptions): ModelConfig {
   const weights = {
     dtype: DTYPE.read('config.model.dtype', options.dtype),
     matmulPrecision: DTYPE.read('config.model.matmulPrecision', options.matmulPrecision),
+    device: readDevice(options.device),
   }
   const lora = given === undefined ? {} : { lora: withoutAbsent(LORA.read('config.model.lora', given)) }
   if (options.path === undefined) return { ...options, ...weights, ...lora }
   checkKnownKeys('config.model', options, Object.keys(MODEL))
   return { path: field.text().read('config.model.path', options.path), ...weights, ...lora }
+}
+
+function readDevice(given: unknown): DeviceName {
+  const name = DEVICE.read('config.model.device', given)
+  if (name === 'auto' || namesDevice(name)) return name
+  throw new FulmarError(
+    'UNKNOWN_NAME',
+    `config.model.device must be auto, cpu, cuda or cuda:N: got ${describeValue(name)}`,
+  )
 }
 
 /** Removes the keys whose defaults are in the core. */

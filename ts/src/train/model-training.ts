@@ -254,6 +254,7 @@ async function copyOf(decoder: Decoder): Promise<Decoder> {
   const copy = Decoder.fromSafetensors(decoder.config, await decoder.toSafetensors(), {
     dtype: decoder.dtype,
     matmulPrecision: decoder.matmulPrecision,
+    device: decoder.device,
   })
   if (decoder.hasAdapter) await copy.loadLora(await decoder.loraConfig(), await decoder.loraToSafetensors())
   return copy

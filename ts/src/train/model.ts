@@ -11,7 +11,7 @@ import {
   type RendererConfig,
   type ToolSpec,
 } from '../chat/index.js'
-import { checkKnownKeys, describeValue, FulmarError, unreadable } from '../core/index.js'
+import { checkKnownKeys, type DeviceName, describeValue, FulmarError, unreadable } from '../core/index.js'
 import { cachedModel, type FetchModelOptions, fetchModel, isModelName } from '../fetch/index.js'
 import {
   Decoder,
@@ -71,6 +71,11 @@ export interface LoadModelOptions {
    */
   readonly matmulPrecision?: MatmulPrecision
   /**
+   * Device of the weights, as `device` of `Decoder`.
+   * @default 'cpu'
+   */
+  readonly device?: DeviceName
+  /**
    * The chat format.
    * @default by the model's chat template; for a model of {@link createModel} ChatML
    */
@@ -82,7 +87,7 @@ export interface LoadModelOptions {
   readonly fetch?: FetchModelOptions
 }
 
-type ModelWeights = Pick<LoadModelOptions, 'dtype' | 'matmulPrecision'>
+type ModelWeights = Pick<LoadModelOptions, 'dtype' | 'matmulPrecision' | 'device'>
 
 /** Options of {@link createModel}. */
 export interface CreateModelOptions extends Omit<LoadModelOptions, 'fetch'> {
@@ -308,7 +313,7 @@ export class Model {
  * ```
  */
 export async function loadModel(path: string, options: LoadModelOptions = {}): Promise<Model> {
-  checkKnownKeys('options', options, ['dtype', 'matmulPrecision', 'renderer', 'fetch'])
+  checkKnownKeys('options', options, ['dtype', 'matmulPrecision', 'device', 'renderer', 'fetch'])
   if (typeof path !== 'string')
     throw new FulmarError('MALFORMED', `path must be a text: got ${describeValue(path)}`)
   const { fetch = {}, ...others } = options
@@ -332,7 +337,7 @@ export async function loadModel(path: string, options: LoadModelOptions = {}): P
  * ```
  */
 export function createModel(options: CreateModelOptions, shape: Partial<DecoderConfig> = {}): Model {
-  checkKnownKeys('options', options, ['seed', 'dtype', 'matmulPrecision', 'renderer'], ['seed'])
+  checkKnownKeys('options', options, ['seed', 'dtype', 'matmulPrecision', 'device', 'renderer'], ['seed'])
   const { renderer, ...weights } = options
   const tokenizer = new CharTokenizer()
   const decoder = Decoder.fromSeed(tinyShape(tokenizer, shape), weights)
@@ -398,6 +403,7 @@ async function readDecoder(folder: string, weights: ModelWeights): Promise<Decod
   if (!isOurs || weights.dtype !== undefined) return await Decoder.fromFolder(folder, weights)
   const { decoder } = await loadCheckpoint(folder)
   if (weights.matmulPrecision !== undefined) decoder.multiplyIn(weights.matmulPrecision)
+  if (weights.device !== undefined) decoder.moveTo(weights.device)
   return decoder
 }
 

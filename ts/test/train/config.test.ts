@@ -100,13 +100,16 @@ describe('checkTrainConfig', () => {
 
   it('passes the options of the core through untouched', () => {
     const config = checkTrainConfig({ model: { hidden_size: 128 }, grpo: { loss: { clipEpsilon: 0.1 } } })
-    expect(config.model).toEqual({ hidden_size: 128, dtype: 'f32', matmulPrecision: 'f32' })
-    const ofFile = { path: 'm', dtype: 'bf16', matmulPrecision: 'bf16' }
+    expect(config.model).toEqual({ hidden_size: 128, dtype: 'f32', matmulPrecision: 'f32', device: 'cpu' })
+    const ofFile = { path: 'm', dtype: 'bf16', matmulPrecision: 'bf16', device: 'cuda:1' }
     expect(checkTrainConfig({ model: ofFile }).model).toEqual(ofFile)
     expect(() => checkTrainConfig({ model: { matmulPrecision: 'tf32' } })).toThrow(
       /config.model.matmulPrecision/,
     )
     expect(() => checkTrainConfig({ model: { dtype: 'f16' } })).toThrow(/config.model.dtype/)
+    expect(() => checkTrainConfig({ model: { device: 'gpu' } })).toThrow(
+      /config.model.device must be auto, cpu, cuda or cuda:N/,
+    )
     expect(config.grpo.loss).toEqual({ clipEpsilon: 0.1 })
   })
 

@@ -1,6 +1,5 @@
 //! Decoders whose passes run on the card: every bit of the processor's log-probs and entropies.
 
-use fulmar_compute::Compute;
 use fulmar_core::{Dtype, ErrorKind, Result};
 use fulmar_cuda::Card;
 use fulmar_model::{Decoder, DecoderConfig, Scores, TokenBatch};
@@ -39,7 +38,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for (name, text) in CONFIGS {
         let on_processor = Decoder::new(DecoderConfig::from_json(text)?, 7)?;
         let mut on_card = on_processor.clone();
-        on_card.move_onto(Compute::Cuda(*card))?;
+        on_card.move_to(card.device())?;
         report.same("weights on the card", name, &on_card.weights(), &on_processor.weights());
         for lens in BATCHES {
             let batch = Batch::of(lens, on_processor.config().vocab_size);
@@ -85,7 +84,7 @@ fn overflow(card: &Card, report: &mut Report) -> Result<()> {
     let mut decoder = Decoder::new(DecoderConfig::from_json(&text)?, 7)?;
     let batch = Batch::of(&[5], decoder.config().vocab_size);
     let wanted = decoder.score(&batch.view()).map_err(|error| error.to_string());
-    decoder.move_onto(Compute::Cuda(*card))?;
+    decoder.move_to(card.device())?;
     let got = decoder.score(&batch.view()).map_err(|error| error.to_string());
     report.same("overflow", "llama", &[u32::from(wanted.is_err() && got == wanted)], &[1]);
     Ok(())

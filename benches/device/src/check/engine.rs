@@ -27,7 +27,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for ((name, text), setting) in CONFIGS.iter().zip(0..) {
         let on_processor = Decoder::new(DecoderConfig::from_json(text)?, 7)?;
         let mut on_card = on_processor.clone();
-        on_card.move_onto(Compute::Cuda(*card))?;
+        on_card.move_to(card.device())?;
         let asked = Asked::all(on_processor.config().vocab_size);
         let pair = Pair { card, on_processor: &on_processor, on_card: &on_card, name };
         let wanted = pair.alone(&asked)?;
@@ -284,7 +284,7 @@ fn ended(card: &Card, report: &mut Report, on_processor: &Decoder) -> Result<()>
     for (name, decoder) in [("overflow", &wild), ("no token", on_processor)] {
         let run = |compute: Compute| -> Result<Vec<(u64, u32)>> {
             let mut decoder = decoder.clone();
-            decoder.move_onto(compute)?;
+            decoder.move_to(compute.device())?;
             let mut engine = Engine::new(
                 decoder.config(),
                 EngineOptions { num_pages: Some(20), ..EngineOptions::default() },

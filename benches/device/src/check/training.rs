@@ -175,7 +175,7 @@ impl Pair {
 
 fn moved(decoder: &Decoder, on: Compute) -> Result<Decoder> {
     let mut moved = decoder.clone();
-    moved.move_onto(on)?;
+    moved.move_to(on.device())?;
     Ok(moved)
 }
 

@@ -7,10 +7,11 @@ use super::{Activations, Decoder, KeptActivations, Spare};
 use crate::panels::PanelCache;
 
 impl Decoder {
-    /// Moves the decoder, its weights and its adapter to `device`. Drops gradients.
+    /// Moves the decoder, its weights and its adapter to `device`. Drops gradients. On a GPU a decoder with f32 weights is scored and
+    /// trained, and an [`Engine`](crate::Engine) draws from it, with the bits of the CPU.
     ///
     /// # Errors
-    /// `Unavailable`, with the reason, if there is no such device; `LimitExceeded` if the weights do not fit
+    /// `Unavailable`, with the reason, if there is no such device, or for weights in bf16 on a GPU; `OutOfMemory` if the weights do not fit
     /// in its memory. After an error the decoder is unchanged.
     ///
     /// # Examples
@@ -22,20 +23,15 @@ impl Decoder {
     ///     "num_hidden_layers": 1, "num_attention_heads": 2
     /// }"#)?;
     /// let mut decoder = Decoder::new(config, 1)?;
-    /// assert_eq!(decoder.move_to(Device::Cuda { ordinal: 0 }).unwrap_err().kind(), ErrorKind::Unavailable);
+    /// assert_eq!(decoder.move_to(Device::Cuda { ordinal: 9999 }).unwrap_err().kind(), ErrorKind::Unavailable);
     /// assert_eq!(decoder.device(), Device::Cpu);
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn move_to(&mut self, device: Device) -> Result<()> {
-        self.move_onto(Compute::on(device)?)
+        self.move_onto(Compute::of_decoders(device)?)
     }
 
-    /// Moves the decoder as [`Decoder::move_to`] does, to the device of a handle. Checks of operations use it on GPUs that
-    /// users do not get yet: there a decoder with f32 weights is scored and trained, and an [`Engine`](crate::Engine) draws from it.
-    ///
-    /// # Errors
-    /// `OutOfMemory` if the weights do not fit in the memory of the device. After an error the decoder is unchanged.
-    pub fn move_onto(&mut self, compute: Compute) -> Result<()> {
+    pub(crate) fn move_onto(&mut self, compute: Compute) -> Result<()> {
         if compute == self.compute {
             return Ok(());
         }

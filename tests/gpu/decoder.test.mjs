@@ -1,0 +1,148 @@
+/**
+ * The package with a decoder on the emulated GPU: rewards, weights and checkpoints are those of the CPU, bit for bit, and what runs
+ * on the CPU alone is refused. Stage `cuda-decoder` runs this file with the emulated driver in its path.
+ */
+
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, test } from 'node:test'
+import { lastCompletionText } from '../../dist/env/index.js'
+import {
+  createModel,
+  DecoderPolicy,
+  Engine,
+  GRPOLoss,
+  gpus,
+  grpo,
+  listDataset,
+  loadModel,
+  placeDevice,
+  sft,
+} from '../../dist/index.js'
+import { ListStorage } from '../../dist/replay/index.js'
+import { Tensor } from '../../dist/tensor/index.js'
+
+const SHAPE = { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 }
+const DEVICES = ['cpu', 'cuda:0']
+const UNAVAILABLE = { code: 'UNAVAILABLE' }
+
+const folder = mkdtempSync(join(tmpdir(), 'fulmar-gpu-'))
+after(() => rmSync(folder, { recursive: true, force: true }))
+
+/** A task whose reward differs from answer to answer, whatever an untrained model says. */
+const task = {
+  name: 'length',
+  makeDataset: () => listDataset({ items: ['a', 'b', 'c', 'd'], shuffleSeed: 1 }),
+  makeEnv: (letter) => ({
+    init: () => ({ initPromptMessages: [{ role: 'user', content: letter }] }),
+    step: () => ({ done: true }),
+    close: () => undefined,
+  }),
+  rewardFns: [{ name: 'codes', score: (rollout) => codes(lastCompletionText(rollout)) }],
+}
+
+const codes = (text) => ([...text].reduce((sum, letter) => sum + letter.codePointAt(0), 0) % 17) / 17
+
+test('a GPU is listed and placed, and auto is the CPU', () => {
+  assert.deepEqual(
+    gpus().map(({ name }) => name),
+    ['emulated GPU'],
+  )
+  assert.deepEqual(
+    [placeDevice('cuda'), placeDevice('cuda:0'), placeDevice('auto')],
+    ['cuda:0', 'cuda:0', 'cpu'],
+  )
+  assert.throws(() => placeDevice('cuda:1'), UNAVAILABLE)
+})
+
+test('supervised steps, rollouts and GRPO on the GPU have the numbers of the CPU', async () => {
+  const [onCpu, onGpu] = await Promise.all(DEVICES.map((device) => trained(device)))
+  assert.ok(
+    onCpu.steps.some(({ update }) => update !== null),
+    'a step must change the weights',
+  )
+  assert.deepEqual(onGpu, onCpu)
+})
+
+test('an adapter is trained on the GPU with the numbers of the CPU, and no engine draws from it there', async () => {
+  const [onCpu, onGpu] = await Promise.all(DEVICES.map((device) => taught(device, { lora: { rank: 2 } })))
+  const adapters = await Promise.all([onCpu, onGpu].map(({ model }) => model.decoder.loraToSafetensors()))
+  assert.deepEqual(onGpu.losses, onCpu.losses)
+  assert.deepEqual(adapters[1], adapters[0])
+  await assert.rejects(onGpu.model.chat('hello', { maxTokens: 2, seed: 3 }), UNAVAILABLE)
+})
+
+test('a saved model goes on, on either device', async () => {
+  const path = join(folder, 'saved')
+  await createModel({ seed: 5, device: 'cuda:0' }, SHAPE).save(path)
+  const models = await Promise.all(DEVICES.map((device) => loadModel(path, { device })))
+  assert.deepEqual(
+    models.map(({ decoder }) => decoder.device),
+    DEVICES,
+  )
+  const [said, again] = await Promise.all(
+    models.map((model) => model.chat('hello', { maxTokens: 6, seed: 3 })),
+  )
+  assert.deepEqual(again, said)
+})
+
+test('what runs on the CPU alone is refused with its name', async () => {
+  const { decoder } = createModel({ seed: 5, device: 'cuda:0' }, SHAPE)
+  const onlyDecoders = { code: 'UNAVAILABLE', message: /only decoders/ }
+  assert.throws(() => Tensor.from([1]).to('cuda'), onlyDecoders)
+  assert.throws(() => new GRPOLoss({ device: 'cuda' }), onlyDecoders)
+  assert.throws(() => new ListStorage(4, { device: 'cuda' }), onlyDecoders)
+  const prompt = { ids: Uint32Array.of(5, 6), seed: 1 }
+  for (const options of [{ weights: 'q8' }, { speculativeTokens: 2 }, { activationBytesMax: 1 << 20 }]) {
+    await assert.rejects(
+      async () => new Engine(decoder, options).generate(prompt, { maxTokens: 2 }),
+      UNAVAILABLE,
+    )
+  }
+  const half = async (options) => {
+    const model = createModel({ seed: 5, device: 'cuda:0', ...options }, SHAPE)
+    await new DecoderPolicy(model.decoder).generate({
+      requestId: 'a',
+      promptIds: prompt.ids,
+      seed: 1,
+      maxTokens: 2,
+      stopIds: [],
+    })
+  }
+  await assert.rejects(half({ dtype: 'bf16' }), UNAVAILABLE)
+  await assert.rejects(half({ matmulPrecision: 'bf16' }), UNAVAILABLE)
+})
+
+/** What two supervised steps and three of GRPO give: all numbers of the steps but their times, and the weights. */
+async function trained(device) {
+  const { model, losses } = await taught(device)
+  const steps = []
+  for await (const { seconds: _, metrics, ...step } of grpo({
+    model,
+    task,
+    groupSize: 3,
+    promptsPerStep: 2,
+    maxTokens: 5,
+    steps: 3,
+  }))
+    steps.push({ ...step, metrics: withoutTimes(metrics) })
+  return { losses, steps, weights: await model.decoder.toSafetensors() }
+}
+
+async function taught(device, options = {}) {
+  const model = createModel({ seed: 1, device }, SHAPE)
+  assert.equal(model.decoder.device, device)
+  const messages = [
+    { role: 'user', content: 'hi' },
+    { role: 'assistant', content: 'there' },
+  ]
+  const losses = []
+  for await (const { loss } of sft({ model, examples: [{ messages }], steps: 2, batchSize: 1, ...options }))
+    losses.push(loss)
+  return { model, losses }
+}
+
+const withoutTimes = (metrics) =>
+  Object.fromEntries(Object.entries(metrics).filter(([name]) => !/second|time|latency|_ms|per_s/i.test(name)))
