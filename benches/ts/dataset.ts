@@ -57,6 +57,9 @@ interface Work {
 
 const options = readOptions({ rounds: 7 })
 const folder = fileURLToPath(new URL('target/bench-dataset', ROOT))
+const robot = join(folder, 'robot')
+/** The checksums of the files of `robot`. */
+const etags = new Map<string, string>()
 rmSync(folder, { recursive: true, force: true })
 mkdirSync(folder, { recursive: true })
 try {
@@ -222,16 +225,17 @@ async function openAtari(download: boolean | 'force') {
   })
 }
 
-/** The client is a hub that reads the files. */
+/** The client is a hub that reads the files; their checksums are made once, as a hub has them. TorchRL reads the files where they are. */
 async function openRobot(download: boolean | 'force') {
-  const robot = join(folder, 'robot')
   const commit = '0'.repeat(40)
   const client = fetchClient(async (url, { method }) => {
     const { pathname } = new URL(url)
     if (pathname.includes('/revision/')) return Response.json({ sha: commit })
     if (pathname.includes('/tree/')) return Response.json(filesIn(robot))
     const path = join(robot, pathname.split(`/resolve/${commit}/`)[1] ?? '')
-    const headers = { etag: `"${sha1(readFileSync(path))}"`, 'x-repo-commit': commit }
+    const etag = etags.get(path) ?? `"${sha1(readFileSync(path))}"`
+    etags.set(path, etag)
+    const headers = { etag, 'x-repo-commit': commit }
     const sized = { ...headers, 'content-length': String(statSync(path).size) }
     return new Response(method === 'HEAD' ? null : readFileSync(path), { headers: sized })
   })

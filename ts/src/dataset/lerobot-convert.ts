@@ -242,9 +242,11 @@ function tasksOf({ file, texts }: Work['tasks'], cells: ArrayLike<unknown>, data
 }
 
 function countFrames(framesByEpisode: Map<number, number>, cells: ArrayLike<unknown>): void {
-  for (let at = 0; at < cells.length; at++) {
-    const episode = Number(cells[at])
-    framesByEpisode.set(episode, (framesByEpisode.get(episode) ?? 0) + 1)
+  for (let start = 0, end = 1; start < cells.length; start = end, end += 1) {
+    // Frames of an episode follow one another.
+    while (end < cells.length && cells[end] === cells[start]) end += 1
+    const episode = Number(cells[start])
+    framesByEpisode.set(episode, (framesByEpisode.get(episode) ?? 0) + end - start)
   }
 }
 

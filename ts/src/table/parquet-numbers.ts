@@ -24,6 +24,7 @@ import {
   pagesOf,
   unpacked,
 } from './parquet-pages.js'
+import { areLevels, endOf } from './parquet-runs.js'
 
 /** @internal The numbers of all cells, one cell after the other. */
 export interface ColumnNumbers {
@@ -55,16 +56,16 @@ export async function readNumbers(
   const chunk = chunkOf(column, schema)
   const width = chunk.numValues / numRows
   if (!Number.isSafeInteger(width) || width < 1) return undefined
-  const pages = new NumberPages(chunk, parquetSchema({ schema } as FileMetaData))
+  const pages = new NumberPages(chunk, width, parquetSchema({ schema } as FileMetaData))
   if (pages.repetitionMax !== depth || (depth === 0 && width > 1)) return undefined
   const elements = dtype === 'f32' ? new Float32Array(chunk.numValues) : new BigInt64Array(chunk.numValues)
   const view = new DataView(await file.slice(chunk.start, chunk.end))
   let at = 0
   for (const { header, bytes } of pagesOf(view, chunk)) {
-    const page = pages.read(header, bytes)
-    if (page === undefined) continue
-    if (page.hasNulls || !areCellsOf(width, at, page.repetitionLevels)) return undefined
-    if (!put(page, elements, at)) return undefined
+    if (header.type === 'DICTIONARY_PAGE') pages.keep(header, bytes)
+    if (header.type !== 'DATA_PAGE' && header.type !== 'DATA_PAGE_V2') continue
+    const page = pages.read(header, bytes, at)
+    if (page === undefined || !put(page, elements, at)) return undefined
     at += page.values.length
   }
   return at === elements.length ? { elements, width } : undefined
@@ -74,9 +75,6 @@ export async function readNumbers(
 interface NumberPage {
   readonly values: DecodedArray
   readonly dictionary: DecodedArray | undefined
-  /** For each number, 0 where it begins a cell; empty where each is one. */
-  readonly repetitionLevels: readonly number[]
-  readonly hasNulls: boolean
 }
 
 /** Decodes pages one after the other. */
@@ -84,10 +82,11 @@ class NumberPages {
   readonly repetitionMax: number
   readonly #definitionMax: number
   readonly #chunk: Chunk
+  readonly #width: number
   readonly #decoder: Parameters<typeof readDataPage>[2]
   #dictionary: DecodedArray | undefined
 
-  constructor(chunk: Chunk, schema: ReturnType<typeof parquetSchema>) {
+  constructor(chunk: Chunk, width: number, schema: ReturnType<typeof parquetSchema>) {
     const schemaPath = getTreePath(schema, chunk.column.path_in_schema)
     const element = schemaPath.at(-1)?.element
     if (element === undefined) throw new Error('a column must be in the schema: it is not')
@@ -95,29 +94,16 @@ class NumberPages {
     this.repetitionMax = getMaxRepetitionLevel(schemaPath)
     this.#definitionMax = getMaxDefinitionLevel(schemaPath)
     this.#chunk = chunk
+    this.#width = width
+    // Levels are read here, so the decoder gets a column that has none.
     this.#decoder = {
-      ...{ pathInSchema, type, codec, element, schemaPath, parsers: DEFAULT_PARSERS },
+      ...{ pathInSchema, type, codec, element, schemaPath: [], parsers: DEFAULT_PARSERS },
       ...{ compressors: PARQUET_COMPRESSORS, utf8: false },
     }
   }
 
-  /** Reads a data page, or keeps a dictionary for the pages behind it. */
-  read(header: PageHeader, bytes: Uint8Array): NumberPage | undefined {
-    const { data_page_header: first, data_page_header_v2: second } = header
-    if (header.type === 'DICTIONARY_PAGE') this.#keep(header, bytes)
-    if (first && header.type === 'DATA_PAGE') {
-      const page = unpacked(bytes, header, this.#chunk)
-      checkFirst(() => page, header, this.#chunk)
-      return this.#pageOf(first.encoding, readDataPage(page, first, this.#decoder))
-    }
-    if (second && header.type === 'DATA_PAGE_V2') {
-      checkSecond(bytes, header, this.#chunk)
-      return this.#pageOf(second.encoding, readDataPageV2(bytes, header, this.#decoder))
-    }
-    return undefined
-  }
-
-  #keep(header: PageHeader, bytes: Uint8Array): void {
+  /** Keeps the dictionary for the pages behind it. */
+  keep(header: PageHeader, bytes: Uint8Array): void {
     const page = unpacked(bytes, header, this.#chunk)
     const reader = { view: new DataView(page.buffer, page.byteOffset, page.byteLength), offset: 0 }
     const { type, element } = this.#decoder
@@ -125,25 +111,56 @@ class NumberPages {
     this.#dictionary = convert(readPlain(reader, type, count, element.type_length), this.#decoder)
   }
 
-  #pageOf(
-    encoding: string,
-    { definitionLevels = [], repetitionLevels, dataPage }: ReturnType<typeof readDataPage>,
-  ): NumberPage {
-    const hasNulls = definitionLevels.some((level) => level !== this.#definitionMax)
-    const isOfDictionary = encoding.endsWith('_DICTIONARY')
-    return {
-      ...{ hasNulls, repetitionLevels, dictionary: isOfDictionary ? (this.#dictionary ?? []) : undefined },
-      values: isOfDictionary ? dataPage : convert(dataPage, this.#decoder),
+  /** Reads a data page whose first number is number `at`; nothing for nulls, and cells of another length. */
+  read(header: PageHeader, bytes: Uint8Array, at: number): NumberPage | undefined {
+    const { data_page_header: first, data_page_header_v2: second } = header
+    if (first !== undefined) {
+      const page = unpacked(bytes, header, this.#chunk)
+      checkFirst(() => page, header, this.#chunk)
+      const levels: Uint8Array[] = []
+      let start = 0
+      for (const bits of this.#chunk.levelBits) {
+        const end = bits > 0 ? endOf(page, start) : start
+        levels.push(bits > 0 ? page.subarray(start + 4, end) : page.subarray(start, end))
+        start = end
+      }
+      if (!this.#areEven(levels, first.num_values, at)) return undefined
+      return this.#pageOf(first.encoding, readDataPage(page.subarray(start), first, this.#decoder))
     }
+    if (second === undefined) throw new Error('a page of numbers must have a header of one: it has not')
+    checkSecond(bytes, header, this.#chunk)
+    const begin = second.repetition_levels_byte_length
+    const end = begin + second.definition_levels_byte_length
+    const levels = [bytes.subarray(0, begin), bytes.subarray(begin, end)]
+    if (second.num_nulls > 0 || !this.#areEven(levels, second.num_values, at)) return undefined
+    const rest = {
+      ...{ ...header, uncompressed_page_size: header.uncompressed_page_size - end },
+      data_page_header_v2: { ...second, repetition_levels_byte_length: 0, definition_levels_byte_length: 0 },
+    }
+    return this.#pageOf(second.encoding, readDataPageV2(bytes.subarray(end), rest, this.#decoder))
+  }
+
+  /** Returns true if a cell begins at every `width`-th number, and none is null. */
+  #areEven([repetition, definition]: readonly Uint8Array[], numValues: number, at: number): boolean {
+    const [repetitionBits = 0, definitionBits = 0] = this.#chunk.levelBits
+    const [width, most] = [this.#width, this.#definitionMax]
+    const repetitionAt = (place: number) => Number((at + place) % width !== 0)
+    return (
+      (repetitionBits === 0 ||
+        areLevels(repetition ?? NONE, { numValues, bits: repetitionBits, levelAt: repetitionAt })) &&
+      (definitionBits === 0 ||
+        areLevels(definition ?? NONE, { numValues, bits: definitionBits, levelAt: () => most }))
+    )
+  }
+
+  #pageOf(encoding: string, { dataPage }: { readonly dataPage: DecodedArray }): NumberPage {
+    if (!encoding.endsWith('_DICTIONARY'))
+      return { values: convert(dataPage, this.#decoder), dictionary: undefined }
+    return { values: dataPage, dictionary: this.#dictionary ?? [] }
   }
 }
 
-/** Checks that a cell begins at every `width`-th number, the first of which is number `at`. */
-function areCellsOf(width: number, at: number, repetitionLevels: readonly number[]): boolean {
-  for (let place = 0; place < repetitionLevels.length; place++)
-    if (repetitionLevels[place] !== Number((at + place) % width !== 0)) return false
-  return true
-}
+const NONE = new Uint8Array()
 
 /** Writes the numbers of a page from position `at` on. Returns false for numbers of another kind. */
 function put(page: NumberPage, elements: ColumnNumbers['elements'], at: number): boolean {

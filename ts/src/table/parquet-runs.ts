@@ -36,6 +36,35 @@ export function checkLevels(bytes: Uint8Array, numValues: number, bits: number):
   }
 }
 
+/**
+ * Returns true if each level is the one that `levelAt` gives for its place.
+ * @throws {Error} for runs of fewer levels than the page has values.
+ */
+export function areLevels(
+  bytes: Uint8Array,
+  { numValues, bits, levelAt }: { numValues: number; bits: number; levelAt: (place: number) => number },
+): boolean {
+  const runs = new Runs(bytes, bits)
+  for (let start = 0; start < numValues; ) {
+    const { count, isPacked, offset } = runs.next()
+    const end = Math.min(start + count, numValues)
+    const level = bytes[offset] ?? 0
+    for (let place = start; place < end; place++) {
+      const found = isPacked ? bitsAt(bytes, 8 * offset + (place - start) * bits, bits) : level
+      if (found !== levelAt(place)) return false
+    }
+    start = end
+  }
+  return true
+}
+
+/** Returns up to 8 bits from bit `at` on. */
+function bitsAt(bytes: Uint8Array, at: number, bits: number): number {
+  const place = at >>> 3
+  const word = (bytes[place] ?? 0) | ((bytes[place + 1] ?? 0) << 8)
+  return (word >>> (at & 7)) & ((1 << bits) - 1)
+}
+
 /** Follows the runs of values, of which there may be fewer than the page has, as some are null. */
 export function checkValues(bytes: Uint8Array, numValues: number, values: PageRuns['values']): void {
   if (values === 'plain' || numValues === 0 || bytes.length === 0) return
@@ -64,14 +93,15 @@ class Runs {
     return this.#at >= this.#bytes.length
   }
 
-  /** The number of values of the next run. The last one of packed bits may be longer than what is left. */
-  next(): { readonly count: number; readonly isPacked: boolean } {
+  /** The number of values of the next run, and where they are. The last one of packed bits may be longer than what is left. */
+  next(): { readonly count: number; readonly isPacked: boolean; readonly offset: number } {
     if (this.isAtEnd) throw new Error('runs of as many values as the page has: they end before')
     const header = this.#varInt()
+    const offset = this.#at
     const isPacked = (header & 1) === 1
     const count = isPacked ? (header >>> 1) * 8 : header >>> 1
     this.#at += isPacked ? (header >>> 1) * this.#bits : Math.ceil(this.#bits / 8)
-    return { count, isPacked }
+    return { count, isPacked, offset }
   }
 
   /** A whole number of at most 32 bits, seven a byte. */
@@ -86,8 +116,8 @@ class Runs {
   }
 }
 
-/** The end of levels whose length is in front of them. */
-function endOf(page: Uint8Array, at: number): number {
+/** @internal The end of levels whose length is in front of them. */
+export function endOf(page: Uint8Array, at: number): number {
   const end =
     at + 4 <= page.length
       ? at + 4 + new DataView(page.buffer, page.byteOffset + at).getUint32(0, true)
