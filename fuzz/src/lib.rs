@@ -4,6 +4,7 @@
 //! module of `crates/fulmar/tests/fuzz.rs`, and feeds it the corpora and some thousand seeded mutations of them.
 
 pub mod archive;
+pub mod arrays;
 pub mod consolidated;
 pub mod dataset;
 pub mod gguf;
@@ -11,6 +12,7 @@ pub mod hdf5;
 pub mod ledger;
 pub mod messages;
 pub mod parser;
+pub mod pickled;
 pub mod renderer;
 pub mod store;
 pub mod template;

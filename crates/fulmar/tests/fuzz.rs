@@ -88,6 +88,16 @@ fn files_of_data_sets_are_refused_or_read() {
 }
 
 #[test]
+fn pickles_and_their_archives_are_refused_or_read() {
+    feed("pickled", targets::pickled::run, 5_000);
+}
+
+#[test]
+fn arrays_and_tables_are_refused_or_read() {
+    feed("arrays", targets::arrays::run, 5_000);
+}
+
+#[test]
 fn gguf_files_are_refused_or_decode() {
     feed("gguf", targets::gguf::run, 5_000);
 }

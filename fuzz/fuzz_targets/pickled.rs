@@ -1,0 +1,4 @@
+//! The libFuzzer target of `fulmar_fuzz::pickled::run`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fulmar_fuzz::pickled::run(data));
