@@ -88,6 +88,9 @@ const STARTS_MAX = 5
 /** One start of so many is never killed. */
 const WHOLE_EVERY = 8
 
+/** Kills of one fetch. */
+const FETCH_KILLS = 10
+
 /**
  * Kills a program that makes `folder` until it was killed often enough: two of three times at a random size of the unfinished folder, else at a
  * random time. What has its name must be whole, and the next start must make it so. `reset` removes it, and whatever it was made of.
@@ -158,8 +161,7 @@ describe.skipIf(!isNative)('a process that is killed', () => {
     const { bytes, metadata, rows } = await writtenMinari(80_000, 160)
     const files = { 'steps-v0/data/main_data.hdf5': bytes, 'steps-v0/data/metadata.json': metadata }
     const hub = await startHub({ kind: 'dataset', repo: 'farama-minari/toy', files })
-    const [root, cache] = [await temporaryFolder(), await temporaryFolder()]
-    let [numSent, onSent] = [0, (_: number) => {}]
+    let [numSent, onSent, slowly] = [0, (_: number) => {}, '']
     hub.fault = (seen, response, body) => {
       if (seen.method !== 'GET' || seen.host !== 'files' || body === undefined) return false
       const start = Number(/^bytes=(\d+)-$/.exec(seen.range ?? '')?.[1] ?? 0)
@@ -169,7 +171,7 @@ describe.skipIf(!isNative)('a process that is killed', () => {
         ...(start > 0 && { 'content-range': range }),
       })
       void sendSlowly(response, body, {
-        ...{ start, root: cache },
+        ...{ start, root: slowly },
         onSent: (end, length) => {
           numSent += length
           onSent(end)
@@ -177,21 +179,25 @@ describe.skipIf(!isNative)('a process that is killed', () => {
       })
       return true
     }
-    const args = [CLI, 'dataset', 'fetch', `minari:${MINARI_ID}`, '--root', root, '--cache', cache]
-    args.push('--endpoint', hub.endpoint)
-    const stops = Array.from({ length: 10 }, () => rng.below(bytes.length)).sort((a, b) => a - b)
-    for (const stop of stops) {
-      const child = spawn(process.execPath, args, { stdio: 'ignore' })
-      onSent = (sent) => void (sent >= stop && child.kill('SIGKILL'))
-      await ended(child)
-      expect([child.signalCode, existsSync(join(root, MINARI_ID))]).toEqual(['SIGKILL', false])
+    for (let fetch = 0; fetch < Math.ceil(NUM_KILLS / FETCH_KILLS); fetch++) {
+      const [root, cache] = [await temporaryFolder(), await temporaryFolder()]
+      const args = [CLI, 'dataset', 'fetch', `minari:${MINARI_ID}`, '--root', root, '--cache', cache]
+      args.push('--endpoint', hub.endpoint)
+      ;[numSent, slowly] = [0, cache]
+      const stops = Array.from({ length: FETCH_KILLS }, () => rng.below(bytes.length)).sort((a, b) => a - b)
+      for (const stop of stops) {
+        const child = spawn(process.execPath, args, { stdio: 'ignore' })
+        onSent = (sent) => void (sent >= stop && child.kill('SIGKILL'))
+        await ended(child)
+        expect([child.signalCode, existsSync(join(root, MINARI_ID))]).toEqual(['SIGKILL', false])
+      }
+      onSent = () => {}
+      const { stdout } = await run(...args)
+      expect(loadMemmap(stdout.trim()).equals(rows)).toBe(true)
+      const blob = join(cache, 'datasets--farama-minari--toy', 'blobs', sha256(bytes))
+      expect(sha256(await readFile(blob))).toBe(sha256(bytes))
+      expect(numSent).toBeLessThanOrEqual(1.2 * bytes.length)
     }
-    onSent = () => {}
-    const { stdout } = await run(...args)
-    expect(loadMemmap(stdout.trim()).equals(rows)).toBe(true)
-    const blob = join(cache, 'datasets--farama-minari--toy', 'blobs', sha256(bytes))
-    expect(sha256(await readFile(blob))).toBe(sha256(bytes))
-    expect(numSent).toBeLessThanOrEqual(1.2 * bytes.length)
   })
 })
 
