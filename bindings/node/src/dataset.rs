@@ -24,7 +24,7 @@ include!("../../faces/dataset.rs");
 pub fn convert_columns(source: String, folder: String, options: String) -> AsyncTask<Work<()>> {
     task(move || {
         let options = options_from_json::<D4rlOptions>("options", &options)?;
-        dataset::read_d4rl(&Hdf5File::open(source)?, options)?.save(folder)
+        dataset::convert_d4rl(source, folder, options).map(drop)
     })
 }
 

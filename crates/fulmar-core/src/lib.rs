@@ -21,6 +21,6 @@ pub use integer::{exact_options_from_json, keep_integers, kept_integer, restore_
 pub use json::{json_error, options_from_json};
 pub use names::nearest_name;
 pub use number::{id_from_f64, index_from_f64, indices_from_f64, integer_from_f64};
-pub use regular_file::open_regular;
+pub use regular_file::{open_regular, read_exact_at};
 pub use rng::{Rng, RngState};
 pub use shape::num_elements;

@@ -1,4 +1,4 @@
-//! Files that can be read to their end: no pipes, no devices, no folders.
+//! Files that can be read to their end: no pipes, no devices, no folders; and reads at a position of them.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -31,6 +31,52 @@ pub fn open_regular(path: impl AsRef<Path>) -> Result<(File, u64)> {
         Ok((File::open(path)?, found.len()))
     };
     open().map_err(|error| error.at(path.display()))
+}
+
+/// Fills `bytes` from position `offset` of a file on. Moves no position, so threads can share the file.
+///
+/// # Errors
+/// `Io` if the system refuses, the file ends before, or the platform has no such reads.
+///
+/// # Examples
+/// ```
+/// use std::fs::File;
+/// let path = std::env::temp_dir().join(format!("fulmar-doc-read-at-{}", std::process::id()));
+/// std::fs::write(&path, "four")?;
+/// let mut bytes = [0; 2];
+/// fulmar_core::read_exact_at(&File::open(&path)?, 1, &mut bytes)?;
+/// assert_eq!(&bytes, b"ou");
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn read_exact_at(file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
+    Ok(os::read_exact_at(file, offset, bytes)?)
+}
+
+mod os {
+    use std::fs::File;
+    use std::io::Result;
+
+    #[cfg(unix)]
+    pub(super) fn read_exact_at(file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
+    }
+
+    #[cfg(windows)]
+    pub(super) fn read_exact_at(file: &File, mut offset: u64, mut bytes: &mut [u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            match std::os::windows::fs::FileExt::seek_read(file, bytes, offset)? {
+                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                len => (offset, bytes) = (offset + len as u64, &mut bytes[len..]),
+            }
+        }
+        Ok(())
+    }
+
+    #[cfg(not(any(unix, windows)))]
+    pub(super) fn read_exact_at(_: &File, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
 }
 
 #[cfg(test)]

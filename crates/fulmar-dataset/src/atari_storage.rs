@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use fulmar_core::limits::MEMMAP_META_BYTES_MAX;
-use fulmar_core::{Dtype, Error, ErrorKind, Result, open_regular};
+use fulmar_core::{Dtype, Error, ErrorKind, Result, open_regular, read_exact_at};
 use fulmar_replay::{PartialReads, Storage, StorageAbilities};
 use fulmar_tensor::{Entry, Key, NonTensor, Tensor, TensorDict};
 use serde::Deserialize;
@@ -328,9 +328,8 @@ impl Split {
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        os::read_at(&self.frames, offset, bytes).map_err(|error| {
-            Error::from(error).at(self.path.join("data").join("observation.memmap").display())
-        })
+        read_exact_at(&self.frames, offset, bytes)
+            .map_err(|error| error.at(self.path.join("data").join("observation.memmap").display()))
     }
 }
 
@@ -439,31 +438,4 @@ fn split_numbers(folder: &Path) -> Result<Vec<usize>> {
         return Err(Error::new(ErrorKind::Empty, "must have folders of splits: it has none"));
     }
     Ok(numbers)
-}
-
-/// Reads at a position, which moves no other reader's.
-mod os {
-    use std::fs::File;
-    use std::io::Result;
-
-    #[cfg(unix)]
-    pub(super) fn read_at(file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
-    }
-
-    #[cfg(windows)]
-    pub(super) fn read_at(file: &File, mut offset: u64, mut bytes: &mut [u8]) -> Result<()> {
-        while !bytes.is_empty() {
-            match std::os::windows::fs::FileExt::seek_read(file, bytes, offset)? {
-                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-                len => (offset, bytes) = (offset + len as u64, &mut bytes[len..]),
-            }
-        }
-        Ok(())
-    }
-
-    #[cfg(not(any(unix, windows)))]
-    pub(super) fn read_at(_: &File, _: u64, _: &mut [u8]) -> Result<()> {
-        Err(std::io::ErrorKind::Unsupported.into())
-    }
 }

@@ -11,15 +11,16 @@
 //! metadata/*               metadata
 //! ```
 
-use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_ted::{Hdf5File, Hdf5Group};
-use fulmar_tensor::{Entry, Index, Tensor, TensorDict, memmap};
+use fulmar_tensor::{Entry, Index, Key, Tensor, TensorDict, memmap};
 use serde::{Deserialize, Serialize};
 
 use crate::rows::{either, flags, named, on_all_threads, one_number, slice, unfit};
+use crate::rows_folder::ColumnsFolder;
 use crate::split::split_trajectories;
 
 /// Options of [`read_d4rl`].
@@ -91,9 +92,50 @@ pub fn read_d4rl(file: &Hdf5File, options: D4rlOptions) -> Result<D4rl> {
     read(file, options).map_err(|error| file.locate(error))
 }
 
+/// Converts the D4RL file at `source` to a folder as [`D4rl::save`] leaves it, and returns the number of transitions. A data set is
+/// written as soon as it is read, so that each thread holds one in memory; with `split_trajs` all rows are.
+///
+/// # Errors
+/// The errors of [`Hdf5File::open`], [`read_d4rl`] and [`D4rl::save`]. After an error there is no folder.
+///
+/// # Examples
+/// ```
+/// use fulmar_dataset::convert_d4rl;
+/// let folder = std::env::temp_dir().join("fulmar-doc-d4rl");
+/// let error = convert_d4rl("nowhere.hdf5", &folder, Default::default()).unwrap_err();
+/// assert!(error.to_string().contains("nowhere.hdf5") && !folder.exists());
+/// ```
+pub fn convert_d4rl(
+    source: impl AsRef<Path>,
+    folder: impl AsRef<Path>,
+    options: D4rlOptions,
+) -> Result<usize> {
+    let file = Hdf5File::open(source)?;
+    if options.split_trajs {
+        let read = read_d4rl(&file, options)?;
+        read.save(folder)?;
+        return Ok(read.steps.batch_size()[0]);
+    }
+    let folder = folder.as_ref();
+    let root = file.root()?;
+    let plan = Plan::of(&root, options).map_err(|error| file.locate(error))?;
+    ColumnsFolder::fill(folder, plan.num_steps, &plan.keys(), |columns| {
+        let leaves =
+            plan.each_leaf(|key, rows| columns.put(key, rows)).map_err(|error| file.locate(error))?;
+        let metadata = metadata_of(&root).map_err(|error| file.locate(error))?;
+        memmap::save_archive(columns.path().join(D4RL_METADATA), &metadata)?;
+        Ok(leaves)
+    })?;
+    Ok(plan.num_steps)
+}
+
 fn read(file: &Hdf5File, options: D4rlOptions) -> Result<D4rl> {
     let root = file.root()?;
-    let mut steps = Columns::of(&root)?.steps(options)?;
+    let plan = Plan::of(&root, options)?;
+    let mut steps = TensorDict::new(&[plan.num_steps])?;
+    for (key, rows) in plan.each_leaf(|_, rows| Ok(rows))? {
+        steps.set(key, rows)?;
+    }
     if options.split_trajs {
         steps = split_trajectories(&steps)?;
         let mut done = steps.tensor(["next", "done"])?.clone();
@@ -101,27 +143,58 @@ fn read(file: &Hdf5File, options: D4rlOptions) -> Result<D4rl> {
         done.set_at(&[Index::ALL, Index::At(-1)], &yes)?;
         steps.set(["next", "done"], done)?;
     }
-    let metadata = match has(root.groups(), "metadata") {
-        true => root.group("metadata")?.to_dict().map_err(|error| named(error, "metadata"))?,
-        false => TensorDict::new(&[])?,
-    };
-    Ok(D4rl { steps, metadata })
+    Ok(D4rl { steps, metadata: metadata_of(&root)? })
+}
+
+fn metadata_of(root: &Hdf5Group<'_>) -> Result<TensorDict> {
+    match has(root.groups(), "metadata") {
+        true => root.group("metadata")?.to_dict().map_err(|error| named(error, "metadata")),
+        false => TensorDict::new(&[]),
+    }
 }
 
 fn has(names: &[String], name: &str) -> bool {
     names.iter().any(|known| known == name)
 }
 
-/// The data sets of a file by rows.
-struct Columns<'a> {
-    root: &'a Hdf5Group<'a>,
-    num_rows: usize,
-    /// The data sets of the root that have so many rows.
-    columns: BTreeMap<&'a str, Entry>,
+/// What becomes of the data sets of a file.
+struct Plan<'a> {
+    num_steps: usize,
+    /// The steps that are done, `[N, 1]`.
+    done: Tensor,
+    columns: Vec<Column<'a>>,
 }
 
-impl<'a> Columns<'a> {
-    fn of(root: &'a Hdf5Group<'a>) -> Result<Self> {
+/// A column, and the leaves that its rows become.
+struct Column<'a> {
+    source: Source<'a>,
+    leaves: Vec<(Key, Rows)>,
+}
+
+enum Source<'a> {
+    /// Flags that were read.
+    Flags(Tensor),
+    /// A data set of the root.
+    Root(&'a Hdf5Group<'a>, &'a str),
+    /// A data set below the group `infos`, by the names that lead to it.
+    Info(Arc<Hdf5Group<'a>>, Vec<String>),
+}
+
+/// The rows of a column that a leaf has.
+#[derive(Clone, Copy)]
+enum Rows {
+    /// All but the last.
+    First,
+    /// All but the first.
+    Second,
+    /// All but the first, with zeros where a step is done.
+    SecondUnlessDone,
+    /// Zeros, and all but the last two.
+    Before,
+}
+
+impl<'a> Plan<'a> {
+    fn of(root: &'a Hdf5Group<'a>, options: D4rlOptions) -> Result<Self> {
         for name in ["observations", "actions", "rewards", "terminals"] {
             root.shape(name)?;
         }
@@ -131,108 +204,168 @@ impl<'a> Columns<'a> {
                 format!("must have at least 2 rows, of which one transition remains: got {num_rows}");
             return Err(named(Error::new(ErrorKind::Empty, detail), "observations"));
         }
-        let mut names = Vec::new();
-        for name in root.data_sets() {
-            if root.shape(name)?.first() == Some(&num_rows) {
-                names.push(name.as_str());
-            }
-        }
-        let columns = names.iter().copied().zip(on_all_threads(&names, |name| root.read(name))?).collect();
-        Ok(Self { root, num_rows, columns })
-    }
-
-    fn steps(&self, options: D4rlOptions) -> Result<TensorDict> {
-        let last = self.num_rows - 1;
-        let terminated = self.column("terminals", flags)?;
-        let truncated =
-            if has(self.root.data_sets(), "timeouts") { Some(self.column("timeouts", flags)?) } else { None };
+        let has_set = |name: &str| has(root.data_sets(), name);
+        let read_flags = |name| {
+            check_rows(root, name, num_rows)?;
+            flags(&root.read(name)?).map_err(|error| named(error, name))
+        };
+        let terminated = read_flags("terminals")?;
+        let truncated = if has_set("timeouts") { Some(read_flags("timeouts")?) } else { None };
         let done = match &truncated {
             Some(truncated) if options.use_truncated_as_done => either(&terminated, truncated)?,
             _ => terminated.clone(),
         };
-        let mut steps = TensorDict::new(&[last])?;
-        let observation = self.numbers("observations")?;
-        let next_observation = match has(self.root.data_sets(), "next_observations") {
-            true => self.numbers("next_observations")?.slice(0, 0..last)?,
-            false => observation.slice(0, 1..self.num_rows)?,
-        };
-        let done_rows = done.slice(0, 0..last)?;
-        steps.set(["next", "observation"], zeroed_where(next_observation, &done_rows)?)?;
-        steps.set("observation", observation.slice(0, 0..last)?)?;
-        steps.set("action", self.numbers("actions")?.slice(0, 0..last)?)?;
-        let mut shifted = vec![("terminated", terminated), ("done", done)];
-        shifted.extend(truncated.map(|truncated| ("truncated", truncated)));
-        shifted.push(("reward", self.column("rewards", one_number)?));
-        for (name, column) in shifted {
-            steps.set(name, one_later(&column, last)?)?;
-            steps.set(["next", name], column.slice(0, 0..last)?)?;
+        let mut plan = Self { num_steps: num_rows - 1, done: done.clone(), columns: Vec::new() };
+        let before = |name: &str| vec![(name.into(), Rows::Before), (["next", name].into(), Rows::First)];
+        let next = |rows| (["next", "observation"].into(), rows);
+        let mut observations = vec![("observation".into(), Rows::First)];
+        match has_set("next_observations") {
+            true => plan.add_set(root, "next_observations", vec![next(Rows::First)], num_rows)?,
+            false => observations.insert(0, next(Rows::SecondUnlessDone)),
         }
-        self.set_others(&mut steps)?;
-        Ok(steps)
+        plan.add_set(root, "observations", observations, num_rows)?;
+        plan.add_set(root, "actions", vec![("action".into(), Rows::First)], num_rows)?;
+        let flags = [("terminated", Some(terminated)), ("done", Some(done)), ("truncated", truncated)];
+        for (name, flags) in flags {
+            let source = flags.map(Source::Flags);
+            plan.columns.extend(source.map(|source| Column { source, leaves: before(name) }));
+        }
+        plan.add_set(root, "rewards", before("reward"), num_rows)?;
+        plan.add_others(root, num_rows)?;
+        Ok(plan)
     }
 
-    /// Sets what only some files have: infos, and data sets of other names.
-    fn set_others(&self, steps: &mut TensorDict) -> Result<()> {
-        let last = self.num_rows - 1;
-        if has(self.root.groups(), "infos") {
-            let infos = self.infos(&self.root.group("infos")?).map_err(|error| named(error, "infos"))?;
-            steps.set("info", slice(&infos, 0..last)?)?;
-            steps.set(["next", "info"], slice(&infos, 1..self.num_rows)?)?;
+    fn add_set(
+        &mut self,
+        root: &'a Hdf5Group<'a>,
+        name: &'a str,
+        leaves: Vec<(Key, Rows)>,
+        num_rows: usize,
+    ) -> Result<()> {
+        check_rows(root, name, num_rows)?;
+        self.columns.push(Column { source: Source::Root(root, name), leaves });
+        Ok(())
+    }
+
+    /// Adds what only some files have: infos, and data sets of other names, which replace leaves of their name.
+    fn add_others(&mut self, root: &'a Hdf5Group<'a>, num_rows: usize) -> Result<()> {
+        if has(root.groups(), "infos") {
+            let infos = Arc::new(root.group("infos")?);
+            self.add_infos(&infos, &mut vec!["infos".to_owned()], num_rows)?;
         }
-        for (name, column) in self.columns.iter().filter(|(name, _)| !KNOWN.contains(*name)) {
-            steps.set(*name, slice(column, 0..last)?)?;
+        for name in root.data_sets() {
+            if KNOWN.contains(&&**name) || root.shape(name)?.first() != Some(&num_rows) {
+                continue;
+            }
+            for column in &mut self.columns {
+                column.leaves.retain(|(key, _)| key.path().first() != Some(name));
+            }
+            self.add_set(root, name, vec![(name.as_str().into(), Rows::First)], num_rows)?;
         }
         Ok(())
     }
 
-    fn infos(&self, group: &Hdf5Group<'_>) -> Result<Entry> {
-        let mut infos = TensorDict::new(&[])?;
-        for name in group.data_sets() {
-            self.check_rows(group, name)?;
-        }
-        let columns = on_all_threads(group.data_sets(), |name| group.read(name))?;
-        for (name, column) in group.data_sets().iter().zip(columns) {
-            infos.set(name.as_str(), column)?;
-        }
-        for name in group.groups() {
-            let inner = self.infos(&group.group(name)?).map_err(|error| named(error, name))?;
-            infos.set(name.as_str(), inner)?;
-        }
-        if infos.num_entries() == 0 {
+    fn add_infos(
+        &mut self,
+        group: &Arc<Hdf5Group<'a>>,
+        path: &mut Vec<String>,
+        num_rows: usize,
+    ) -> Result<()> {
+        if group.data_sets().is_empty() && group.groups().is_empty() {
             let detail =
                 "must have data sets in this file: it has none, and links to other files are not followed";
-            return Err(Error::new(ErrorKind::Incompatible, detail));
+            return Err(at_path(Error::new(ErrorKind::Incompatible, detail), path));
         }
-        Ok(infos.into())
+        for name in group.data_sets() {
+            check_rows(group, name, num_rows).map_err(|error| at_path(error, path))?;
+            path.push(name.clone());
+            let key = |lead: &[&str]| {
+                let lead = lead.iter().map(|name| (*name).to_owned());
+                Key::from(lead.chain(path[1..].iter().cloned()).collect::<Vec<_>>())
+            };
+            let leaves = vec![(key(&["info"]), Rows::First), (key(&["next", "info"]), Rows::Second)];
+            self.columns.push(Column { source: Source::Info(group.clone(), path.clone()), leaves });
+            path.pop();
+        }
+        for name in group.groups() {
+            let inner = group.group(name).map_err(|error| at_path(error, path))?;
+            path.push(name.clone());
+            self.add_infos(&Arc::new(inner), path, num_rows)?;
+            path.pop();
+        }
+        Ok(())
     }
 
-    fn column(&self, name: &str, read: impl Fn(&Entry) -> Result<Tensor>) -> Result<Tensor> {
-        read(self.rows(name)?).map_err(|error| named(error, name))
+    /// Returns the keys of all leaves.
+    fn keys(&self) -> Vec<Key> {
+        self.columns.iter().flat_map(|column| column.leaves.iter().map(|(key, _)| key.clone())).collect()
     }
 
-    fn numbers(&self, name: &str) -> Result<Tensor> {
-        match self.rows(name)? {
-            Entry::Tensor(tensor) => Ok(tensor.clone()),
-            other => Err(named(unfit(other), name)),
+    /// Reads the columns on all threads, calls `put` with each leaf, and returns what it makes of them.
+    fn each_leaf<T: Send>(
+        &self,
+        put: impl Fn(&Key, Entry) -> Result<T> + Send + Sync,
+    ) -> Result<Vec<(Key, T)>> {
+        let leaves = on_all_threads(&self.columns, |column| {
+            let entry = self.read(&column.source)?;
+            let leaf = |(key, rows): &(Key, Rows)| Ok((key.clone(), put(key, self.rows(&entry, *rows)?)?));
+            column.leaves.iter().map(leaf).collect::<Result<Vec<_>>>()
+        })?;
+        Ok(leaves.into_iter().flatten().collect())
+    }
+
+    fn rows(&self, column: &Entry, rows: Rows) -> Result<Entry> {
+        let last = self.num_steps;
+        let (first, second) = (0..last, 1..last + 1);
+        match (rows, column) {
+            (Rows::First, _) => slice(column, first),
+            (Rows::Second, _) => slice(column, second),
+            (Rows::SecondUnlessDone, Entry::Tensor(tensor)) => {
+                let done = self.done.slice(0, first)?;
+                Ok(zeroed_where(tensor.slice(0, second)?.copied(), &done)?.into())
+            }
+            (Rows::Before, Entry::Tensor(tensor)) => Ok(one_later(tensor, last)?.into()),
+            (_, other) => Err(unfit(other)),
         }
     }
 
-    /// Returns a data set of as many rows as there are observations.
-    fn rows(&self, name: &str) -> Result<&Entry> {
-        self.check_rows(self.root, name)?;
-        self.columns
-            .get(name)
-            .ok_or_else(|| named(Error::new(ErrorKind::UnknownName, "must be read: it is not"), name))
-    }
-
-    fn check_rows(&self, group: &Hdf5Group<'_>, name: &str) -> Result<()> {
-        let shape = group.shape(name)?;
-        if shape.first() == Some(&self.num_rows) {
-            return Ok(());
+    /// Returns all rows of a column.
+    fn read(&self, source: &Source<'_>) -> Result<Entry> {
+        match source {
+            Source::Flags(flags) => Ok(flags.clone().into()),
+            Source::Root(root, name) => {
+                let checked = match (*name, root.read(name)?) {
+                    ("rewards", column) => one_number(&column).map(Entry::from),
+                    ("next_observations", Entry::Tensor(column)) => {
+                        zeroed_where(column, &self.done).map(Entry::from)
+                    }
+                    ("observations" | "actions", Entry::Tensor(column)) => Ok(column.into()),
+                    ("observations" | "next_observations" | "actions", other) => Err(unfit(&other)),
+                    (_, column) => Ok(column),
+                };
+                checked.map_err(|error| named(error, name))
+            }
+            Source::Info(group, path) => {
+                let (name, groups) =
+                    path.split_last().map_or(("", [].as_slice()), |(name, lead)| (name, lead));
+                group.read(name).map_err(|error| at_path(error, groups))
+            }
         }
-        let detail = format!("must have {} rows as observations have: got shape {shape:?}", self.num_rows);
-        Err(named(Error::new(ErrorKind::ShapeMismatch, detail), name))
     }
+}
+
+fn check_rows(group: &Hdf5Group<'_>, name: &str, num_rows: usize) -> Result<()> {
+    let shape = group.shape(name)?;
+    if shape.first() == Some(&num_rows) {
+        return Ok(());
+    }
+    let detail = format!("must have {num_rows} rows as observations have: got shape {shape:?}");
+    Err(named(Error::new(ErrorKind::ShapeMismatch, detail), name))
+}
+
+/// Returns `error` with the names that lead to its place.
+fn at_path(error: Error, path: &[String]) -> Error {
+    path.iter().rev().fold(error, |error, name| named(error, name))
 }
 
 /// Names with a rule of their own.
@@ -244,14 +377,13 @@ fn one_later(column: &Tensor, last: usize) -> Result<Tensor> {
     Tensor::cat(&[zero, column.slice(0, 0..last - 1)?], 0)
 }
 
-fn zeroed_where(column: Tensor, flags: &Tensor) -> Result<Tensor> {
+/// Sets rows to zero, in place unless the rows are shared.
+fn zeroed_where(mut column: Tensor, flags: &Tensor) -> Result<Tensor> {
     let rows: Vec<_> =
         (0..).zip(flags.to_vec::<bool>()?).filter_map(|(row, flag)| flag.then_some(row)).collect();
-    if rows.is_empty() {
-        return Ok(column);
+    if !rows.is_empty() {
+        let zero = Tensor::zeros(column.dtype(), &[])?;
+        column.set_at(&[Index::list(rows)], &zero)?;
     }
-    let mut column = column.copied();
-    let zero = Tensor::zeros(column.dtype(), &[])?;
-    column.set_at(&[Index::list(rows)], &zero)?;
     Ok(column)
 }

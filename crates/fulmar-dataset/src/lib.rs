@@ -6,7 +6,7 @@
 //! | source | file | reader |
 //! |---|---|---|
 //! | Atari DQN replay | six gzipped `.npy` arrays a split | [`convert_atari_split`], [`AtariStorage`] |
-//! | D4RL | one HDF5 file of columns | [`read_d4rl`] |
+//! | D4RL | one HDF5 file of columns | [`read_d4rl`], [`convert_d4rl`] |
 //! | Gen-DGRL | `.tar.xz` of pickled arrays | [`read_gen_dgrl`], [`convert_gen_dgrl`]; any pickle of plain values and arrays: [`Pickle`] |
 //! | Open X-Embodiment | `.tar` files of pickled episodes | [`read_openx`], [`convert_openx`], one at a time: [`OpenXEpisode`] |
 //! | Minari | `main_data.hdf5` of episodes, `metadata.json` | [`read_minari`], [`convert_minari`], [`MinariMetadata`]; written by [`write_minari`] |
@@ -43,7 +43,7 @@ mod vd4rl;
 pub use arff::{ARFF_ATTRIBUTES_MAX, ARFF_LINE_BYTES_MAX, ARFF_VALUES_MAX, ArffColumn, read_arff};
 pub use atari::convert_atari_split;
 pub use atari_storage::{ATARI_SPLITS_MAX, AtariStorage};
-pub use d4rl::{D4rl, D4rlOptions, read_d4rl};
+pub use d4rl::{D4rl, D4rlOptions, convert_d4rl, read_d4rl};
 pub use fulmar_core::Result;
 pub use gen_dgrl::{GenDgrlOptions, convert_gen_dgrl, read_gen_dgrl};
 pub use minari::{Minari, convert_minari, read_minari};

@@ -1,11 +1,14 @@
-//! A folder of memory-mapped leaves that is written a part of the rows at a time, for data sets that do not fit in memory.
+//! A folder of memory-mapped leaves that is written a part of the rows or a column at a time, for data sets that do not fit in memory.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
 
-use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_tensor::{Entry, Key, TensorDict, memmap};
+use fulmar_core::{Dtype, Error, ErrorKind, Result};
+use fulmar_tensor::{Entry, Key, Tensor, TensorDict, memmap};
 use serde_json::Value;
 
 use crate::episodes::check_alike;
@@ -28,16 +31,12 @@ impl RowsFolder {
     /// # Errors
     /// `Io` if the system refuses; `Empty` without rows; those of `body`.
     pub fn fill(path: &Path, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<usize> {
-        fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(|error| at(error, path))?;
-        fs::create_dir(path).map_err(|error| at(error, path))?;
-        let mut folder =
-            Self { path: path.to_owned(), row: None, files: Vec::new(), texts: Vec::new(), num_rows: 0 };
-        let filled = body(&mut folder).and_then(|()| folder.finish());
-        if filled.is_err() {
-            // The first error is the one to report.
-            let _ = fs::remove_dir_all(path);
-        }
-        filled
+        in_new_folder(path, || {
+            let mut folder =
+                Self { path: path.to_owned(), row: None, files: Vec::new(), texts: Vec::new(), num_rows: 0 };
+            body(&mut folder)?;
+            folder.finish()
+        })
     }
 
     /// Returns the folder, for files of other names than the rows have.
@@ -77,9 +76,7 @@ impl RowsFolder {
                 self.texts.push((key, Vec::new()));
                 continue;
             }
-            let path = self.path.join(memmap::leaf_path(&key));
-            fs::create_dir_all(path.parent().unwrap_or(&self.path)).map_err(|error| at(error, &path))?;
-            let file = File::create_new(&path).map_err(|error| at(error, &path))?;
+            let file = create(&self.path.join(memmap::leaf_path(&key)))?;
             self.files.push((key, BufWriter::new(file)));
         }
         self.row = Some(row);
@@ -99,17 +96,123 @@ impl RowsFolder {
                 fs::remove_file(&path).map_err(|error| at(error, &path))?;
             }
         }
-        let mut texts: Vec<_> = self.texts.into_iter().map(|(key, all)| (texts_path(&key), all)).collect();
-        for (name, description) in memmap::outline(&row, &[self.num_rows])? {
-            let at_name = texts.iter().position(|(path, _)| *path == name);
-            let description = match at_name {
-                Some(found) => with_texts(&description, texts.swap_remove(found).1),
-                None => description,
-            };
-            write_file(&self.path.join(name), &description)?;
-        }
+        describe(&self.path, &row, self.num_rows, self.texts)?;
         Ok(self.num_rows)
     }
+}
+
+/// Whole columns on their way to a folder as [`RowsFolder`] makes it, from several threads. A file is synced while the next ones are read and
+/// written.
+pub(crate) struct ColumnsFolder<'a> {
+    path: &'a Path,
+    written: Sender<(PathBuf, File)>,
+}
+
+impl<'a> ColumnsFolder<'a> {
+    /// Makes the folder, which must not be there, of `num_rows` rows; `body` puts the columns of `keys` and returns what
+    /// [`ColumnsFolder::put`] returned. After an error there is no folder.
+    ///
+    /// # Errors
+    /// `Io` if the system refuses; `Malformed` for a key that the format cannot hold; those of `body`.
+    pub fn fill(
+        path: &'a Path,
+        num_rows: usize,
+        keys: &[Key],
+        body: impl FnOnce(&Self) -> Result<Vec<(Key, Entry)>>,
+    ) -> Result<()> {
+        in_new_folder(path, || {
+            check_keys(keys)?;
+            let (written, files) = mpsc::channel();
+            let columns = Self { path, written };
+            let leaves = thread::scope(|scope| {
+                let syncing = thread::Builder::new().spawn_scoped(scope, || sync_all(files))?;
+                let leaves = body(&columns);
+                drop(columns);
+                let synced = syncing.join().unwrap_or_else(|panic| resume_unwind(panic));
+                leaves.and_then(|leaves| synced.map(|()| leaves))
+            })?;
+            let (mut row, mut all) = (TensorDict::new(&[1])?, Vec::new());
+            for (key, leaf) in leaves {
+                row.set(key.clone(), slice(&leaf, 0..1)?)?;
+                if let Entry::NonTensor(_) = leaf {
+                    all.push((key, texts(&leaf)));
+                }
+            }
+            describe(path, &row, num_rows, all)
+        })
+    }
+
+    /// Returns the folder, for files of other names than the columns have.
+    pub fn path(&self) -> &Path {
+        self.path
+    }
+
+    /// Writes all rows of a column. Returns its first row, or all of its texts.
+    ///
+    /// # Errors
+    /// `Io` if the system refuses.
+    pub fn put(&self, key: &Key, column: Entry) -> Result<Entry> {
+        let Entry::Tensor(tensor) = &column else { return Ok(column) };
+        if tensor.num_elements() > 0 {
+            let path = self.path.join(memmap::leaf_path(key));
+            let mut file = create(&path)?;
+            tensor.write_bytes(&mut file).map_err(|error| error.at(path.display()))?;
+            // A file that cannot be synced ends the thread that would receive this one, and is reported in the end.
+            let _ = self.written.send((path, file));
+        }
+        Ok(tensor.slice(0, 0..1)?.copied().into())
+    }
+}
+
+fn sync_all(files: Receiver<(PathBuf, File)>) -> Result<()> {
+    files.into_iter().try_for_each(|(path, file)| file.sync_all().map_err(|error| at(error, &path)))
+}
+
+/// Refuses keys that the format cannot hold, before their rows are read.
+fn check_keys(keys: &[Key]) -> Result<()> {
+    let mut row = TensorDict::new(&[1])?;
+    for key in keys {
+        row.set(key.clone(), Tensor::zeros(Dtype::Bool, &[1])?)?;
+    }
+    memmap::outline(&row, &[1]).map(drop)
+}
+
+/// Makes a folder that must not be there, and fills it by `body`. After an error there is no folder.
+fn in_new_folder<T>(path: &Path, body: impl FnOnce() -> Result<T>) -> Result<T> {
+    fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(|error| at(error, path))?;
+    fs::create_dir(path).map_err(|error| at(error, path))?;
+    let filled = body();
+    if filled.is_err() {
+        // The first error is the one to report.
+        let _ = fs::remove_dir_all(path);
+    }
+    filled
+}
+
+/// Writes the descriptions of `num_rows` rows like `row`, and the texts of their columns.
+fn describe(path: &Path, row: &TensorDict, num_rows: usize, texts: Vec<(Key, Vec<Value>)>) -> Result<()> {
+    let mut texts: Vec<_> = texts.into_iter().map(|(key, all)| (texts_path(&key), all)).collect();
+    for (name, description) in memmap::outline(row, &[num_rows])? {
+        let at_name = texts.iter().position(|(path, _)| *path == name);
+        let description = match at_name {
+            Some(found) => with_texts(&description, texts.swap_remove(found).1),
+            None => description,
+        };
+        let path = path.join(name);
+        let mut file = create(&path)?;
+        let written = file.write_all(description.as_bytes()).and_then(|()| file.sync_all());
+        written.map_err(|error| at(error, &path))?;
+    }
+    memmap::sync_folders(path)
+}
+
+/// Creates a file and the folders that it is in.
+fn create(path: &Path) -> Result<File> {
+    let create = || {
+        fs::create_dir_all(path.parent().unwrap_or(path))?;
+        File::create_new(path)
+    };
+    create().map_err(|error| at(error, path))
 }
 
 /// Returns the path of the description of the texts at `key`.
@@ -123,16 +226,6 @@ fn with_texts(description: &str, all: Vec<Value>) -> String {
     let mut meta: Value = serde_json::from_str(description).unwrap_or_default();
     meta["data"] = Value::Array(all);
     meta.to_string()
-}
-
-fn write_file(path: &Path, text: &str) -> Result<()> {
-    let write = || {
-        fs::create_dir_all(path.parent().unwrap_or(path))?;
-        let mut file = File::create_new(path)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    };
-    write().map_err(|error| at(error, path))
 }
 
 fn at(error: std::io::Error, path: &Path) -> Error {

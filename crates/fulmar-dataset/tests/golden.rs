@@ -14,8 +14,8 @@ use std::path::Path;
 
 use fulmar_core::ErrorKind;
 use fulmar_dataset::{
-    D4rlOptions, Minari, Vd4rlOptions, convert_minari, convert_roboset, convert_vd4rl, open_roboset,
-    open_vd4rl, read_d4rl, split_trajectories,
+    D4rlOptions, Minari, Vd4rlOptions, convert_d4rl, convert_minari, convert_roboset, convert_vd4rl,
+    open_roboset, open_vd4rl, read_d4rl, split_trajectories,
 };
 use fulmar_ted::Hdf5File;
 use fulmar_tensor::{TensorDict, memmap};
@@ -34,11 +34,15 @@ fn d4rl_files_become_the_rows_of_torchrl() {
     assert_eq!(num_rows, 10);
 }
 
-fn d4rl_steps(row: &Value) -> TensorDict {
-    let file = Hdf5File::open(golden(row["source"].as_str().unwrap())).unwrap();
+fn d4rl_options(row: &Value) -> D4rlOptions {
     let use_truncated_as_done = row["options"]["use_truncated_as_done"] != false;
     let split_trajs = row["options"]["split_trajs"] == true;
-    let read = read_d4rl(&file, D4rlOptions { use_truncated_as_done, split_trajs }).unwrap();
+    D4rlOptions { use_truncated_as_done, split_trajs }
+}
+
+fn d4rl_steps(row: &Value) -> TensorDict {
+    let file = Hdf5File::open(golden(row["source"].as_str().unwrap())).unwrap();
+    let read = read_d4rl(&file, d4rl_options(row)).unwrap();
     if row["ok"]["metadata"]["$td"].is_array() {
         assert_rows(&read.metadata, &row["ok"]["metadata"], "metadata");
     }
@@ -121,8 +125,21 @@ fn converted_folders_hold_the_rows_that_are_read_and_refuse_what_is_refused() {
         }
         num_rows += 1;
     }
-    assert_eq!(num_rows, 13);
+    for row in rows_of("datasets.jsonl", "D4RL").iter().filter(|row| row["ok"].is_object()) {
+        let (source, options) = (golden(row["source"].as_str().unwrap()), d4rl_options(row));
+        assert_eq!(converted(&source, |source, to| convert_d4rl(source, to, options)), Ok(d4rl_steps(row)));
+        num_rows += 1;
+    }
+    assert_eq!(num_rows, 23);
     let mut num_refused = 0;
+    for row in rows_of("broken.jsonl", "D4RL") {
+        let source = golden(row["files"][0].as_str().unwrap());
+        let options = D4rlOptions::default();
+        let read = Hdf5File::open(&source).and_then(|file| read_d4rl(&file, options)).map(|read| read.steps);
+        let steps = converted(&source, |source, to| convert_d4rl(source, to, options));
+        num_refused += usize::from(read.is_err());
+        assert_eq!(steps.map_err(|error| error.to_string()), read.map_err(|error| error.to_string()));
+    }
     for row in rows_of("broken.jsonl", "Minari").iter().filter(|row| row["files"].is_array()) {
         let file = golden(row["files"][0].as_str().unwrap());
         let source = file.parent().unwrap();
@@ -131,7 +148,7 @@ fn converted_folders_hold_the_rows_that_are_read_and_refuse_what_is_refused() {
         assert_eq!(error.kind(), read.kind(), "{source:?}: {error}");
         num_refused += 1;
     }
-    assert!(num_refused > 5, "{num_refused}");
+    assert!(num_refused > 15, "{num_refused}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! HDF5 files of dictionaries: groups are dictionaries, data sets are tensors.
 
+#[cfg(not(target_family = "wasm"))]
+mod chunks;
 mod datatype;
 mod file;
 

@@ -68,6 +68,26 @@ pub fn load(path: impl AsRef<Path>) -> Result<TensorDict> {
     read::dict(&mut Folder::new(path)).map_err(|error| error.at(path.display()))
 }
 
+/// Makes the names of all files in `folder` and in its folders durable; their bytes are not synced. Folders are nested no deeper than
+/// the dictionaries of a folder of [`save`].
+///
+/// # Errors
+/// `Io` if the system refuses.
+pub fn sync_folders(folder: impl AsRef<Path>) -> Result<()> {
+    // Other systems cannot open a folder.
+    if cfg!(unix) {
+        let folder = folder.as_ref();
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                sync_folders(entry.path())?;
+            }
+        }
+        std::fs::File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
 /// Writes `dict` as an archive at `path` atomically, see [`replace_file`].
 ///
 /// # Errors

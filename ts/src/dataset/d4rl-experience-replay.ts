@@ -3,7 +3,7 @@
 import { readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { callAsync, checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
-import { fetchFile } from '../fetch/index.js'
+import { fetchTemporaryFile } from '../fetch/web-files.js'
 import { readArchive, TensorDict } from '../tensor/index.js'
 import { D4RL_FILES, D4RL_SERVER } from './d4rl-files.js'
 import {
@@ -85,7 +85,7 @@ export class D4RLExperienceReplay extends BaseDatasetExperienceReplay {
     const conversion = { useTruncatedAsDone, splitTrajs }
     const convert = async (folder: string): Promise<void> => {
       const url = `${mirror.replace(/\/+$/, '')}/${file}`
-      const source = await fetchFile(url, { ...fetchOptionsOf(options), root: join(place.root, '.raw') })
+      const source = await fetchTemporaryFile(url, { ...fetchOptionsOf(options), root: join(place.root, '.raw') })
       // A file that cannot be converted is fetched anew the next time.
       await callAsync(() => convertColumns(source, folder, JSON.stringify(conversion))).finally(() =>
         rm(source, { force: true }),

@@ -3,7 +3,7 @@
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { callAsync, checkKnownKeys } from '../core/index.js'
-import { fetchFile } from '../fetch/index.js'
+import { fetchTemporaryFile } from '../fetch/web-files.js'
 import {
   BaseDatasetExperienceReplay,
   type DatasetPlace,
@@ -73,7 +73,7 @@ export class GenDGRLExperienceReplay extends BaseDatasetExperienceReplay {
     const conversion = { splitTrajs }
     const convert = async (folder: string): Promise<void> => {
       const url = `${mirror.replace(/\/+$/, '')}/${file.path}`
-      const source = await fetchFile(url, { ...fetchOptionsOf(options), root: join(place.root, '.raw') })
+      const source = await fetchTemporaryFile(url, { ...fetchOptionsOf(options), root: join(place.root, '.raw') })
       const conversionOptions = JSON.stringify({ numRowsMax: file.numRowsMax, splitTrajs })
       // An archive that cannot be converted is fetched anew the next time.
       await callAsync(() => convertGenDgrl(source, folder, conversionOptions)).finally(() =>

@@ -4,7 +4,7 @@ import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { callAsync, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Checksum } from '../fetch/index.js'
-import { fetchFile } from '../fetch/index.js'
+import { fetchTemporaryFile } from '../fetch/web-files.js'
 import { SamplerWithoutReplacement } from '../replay/index.js'
 import {
   BaseDatasetExperienceReplay,
@@ -89,7 +89,7 @@ export class OpenMLExperienceReplay extends BaseDatasetExperienceReplay {
       const fetching = { ...fetchOptionsOf(options), root: raw }
       const { url, md5, columns } = await describeTable(table, mirror.replace(/\/+$/, ''), fetching)
       const checksum: Checksum | undefined = md5 === undefined ? undefined : { algorithm: 'md5', hex: md5 }
-      const source = await fetchFile(url, { ...fetching, ...(checksum && { checksum }) })
+      const source = await fetchTemporaryFile(url, { ...fetching, ...(checksum && { checksum }) })
       // A file that cannot be converted is fetched anew the next time.
       await callAsync(() => convertTable(source, folder, id, JSON.stringify(columns))).finally(() =>
         rm(source, { force: true }),

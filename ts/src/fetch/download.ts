@@ -35,6 +35,8 @@ export interface DownloadOptions {
   readonly force: boolean
   /** Called with the bytes that are there, and the size once it is known. */
   readonly onBytes: (bytes: number, sizeBytes: number | undefined) => void
+  /** The caller removes the file soon, so it need not survive a failure of power. @default false */
+  readonly isTemporary?: boolean
   /** @default the system's */
   readonly writeAt?: WriteAt
 }
@@ -45,7 +47,7 @@ export interface DownloadOptions {
  * come; `FORBIDDEN`, `LIMIT_EXCEEDED` as `exchange`; `ABORTED` if the signal fires. What was fetched is resumed by the next call.
  */
 export async function downloadFile(file: RemoteFile, options: DownloadOptions): Promise<void> {
-  const { transfer, path, lockPath, force } = options
+  const { transfer, path, lockPath, force, isTemporary = false } = options
   if (!force && (await isThere(path))) return
   await withFileLock(lockPath, transfer, async () => {
     if (!force && (await isThere(path))) return
@@ -60,7 +62,7 @@ export async function downloadFile(file: RemoteFile, options: DownloadOptions): 
         }
         if (!isRepeated || !(await isRight(part, file))) throw await mismatch(part, file)
       }
-      await part.finish(path)
+      await part.finish(path, isTemporary)
     } finally {
       await part.close()
     }

@@ -90,14 +90,17 @@ export class PartFile {
     })
   }
 
-  /** Closes the part and gives it its name. @throws {FulmarError} `IO`. */
-  async finish(target: string): Promise<void> {
+  /**
+   * Closes the part and gives it its name, once its bytes are on the disk unless it is temporary.
+   * @throws {FulmarError} `IO`.
+   */
+  async finish(target: string, isTemporary: boolean): Promise<void> {
     await writing(PART, this.path, async () => {
-      await this.#file.sync()
+      if (!isTemporary) await this.#file.sync()
       await this.#file.close()
       await rename(this.path, target)
       await rm(validatorPath(this.path), { force: true })
-      await nodeDisk.syncFolder(dirname(target))
+      if (!isTemporary) await nodeDisk.syncFolder(dirname(target))
     })
   }
 

@@ -75,6 +75,18 @@ const WEB_KEYS = [...FETCH_KEYS, 'root', 'endpoint', 'offline'] as const
  * ```
  */
 export async function fetchFile(url: string, options: FetchFileOptions = {}): Promise<string> {
+  return await fetchOne(url, options, false)
+}
+
+/**
+ * @internal Fetches a file as {@link fetchFile} does, which the caller removes: after a failure of power it may be damaged.
+ * @throws {FulmarError} As {@link fetchFile}.
+ */
+export async function fetchTemporaryFile(url: string, options: FetchFileOptions): Promise<string> {
+  return await fetchOne(url, options, true)
+}
+
+async function fetchOne(url: string, options: FetchFileOptions, isTemporary: boolean): Promise<string> {
   checkKnownKeys('options', options, [...WEB_KEYS, 'checksum'])
   if (typeof url !== 'string')
     throw new FulmarError('MALFORMED', `url must be a text: got ${describeValue(url)}`)
@@ -85,13 +97,8 @@ export async function fetchFile(url: string, options: FetchFileOptions = {}): Pr
     const remote = await find(transfer)
     const tally = new Tally(label, options.onProgress)
     tally.expect(label, remote.sizeBytes)
-    await fetchTo(
-      path,
-      given === undefined ? remote : { ...remote, checksum: given },
-      transfer,
-      options,
-      tally,
-    )
+    const file = given === undefined ? remote : { ...remote, checksum: given }
+    await fetchTo(path, file, transfer, { ...options, isTemporary }, tally)
     tally.end()
     return path
   })
@@ -166,12 +173,12 @@ async function fetchTo(
   path: string,
   remote: RemoteFile,
   transfer: Transfer,
-  { force = false }: WebOptions,
+  { force = false, isTemporary = false }: WebOptions & { readonly isTemporary?: boolean },
   tally: Tally,
 ): Promise<void> {
   const { label } = remote
   const onBytes = (bytes: number, sizeBytes: number | undefined) => tally.update(label, bytes, sizeBytes)
-  await downloadFile(remote, { transfer, path, lockPath: `${path}.lock`, force, onBytes })
+  await downloadFile(remote, { transfer, path, lockPath: `${path}.lock`, force, isTemporary, onBytes })
   if (remote.sizeBytes !== undefined) tally.update(label, remote.sizeBytes)
 }
 

@@ -11,6 +11,8 @@ use fulmar_tensor::{Entry, NonTensor, Tensor, TensorDict};
 use hdf5_pure::{Dataset, DatatypeByteOrder, File, FormatError, Group, VlenStringReadOptions};
 use serde_json::Value;
 
+#[cfg(not(target_family = "wasm"))]
+use super::chunks::{self, Source};
 use super::datatype::{Elements, elements_of};
 use super::{corrupt, named};
 
@@ -30,6 +32,9 @@ use super::{corrupt, named};
 /// ```
 pub struct Hdf5File {
     file: File,
+    /// The same file, for reads by several threads; none of bytes in memory.
+    #[cfg(not(target_family = "wasm"))]
+    opened: Option<std::fs::File>,
     name: Option<String>,
     left: Mutex<Budget>,
 }
@@ -45,7 +50,10 @@ impl Hdf5File {
             let mut begin = Vec::new();
             opened.by_ref().take(BEGIN_BYTES).read_to_end(&mut begin)?;
             check_begins(&begin, size_bytes)?;
-            Self::around(size_bytes, || File::open_streaming(path))
+            let file = Self::around(size_bytes, || File::open_streaming(path))?;
+            #[cfg(not(target_family = "wasm"))]
+            let file = Self { opened: Some(opened), ..file };
+            Ok(file)
         });
         let name = path.display().to_string();
         opened.map(|file| file.with_name(&name)).map_err(|error| error.at(name))
@@ -66,7 +74,13 @@ impl Hdf5File {
         open: impl FnOnce() -> std::result::Result<File, hdf5_pure::Error>,
     ) -> Result<Self> {
         let file = guarded(open)?;
-        Ok(Self { file, name: None, left: Mutex::new(Budget::of(size_bytes, HDF5_OBJECTS_MAX)) })
+        Ok(Self {
+            file,
+            #[cfg(not(target_family = "wasm"))]
+            opened: None,
+            name: None,
+            left: Mutex::new(Budget::of(size_bytes, HDF5_OBJECTS_MAX)),
+        })
     }
 
     /// Names the file, for [`Hdf5File::locate`].
@@ -90,7 +104,17 @@ impl Hdf5File {
     /// `Corrupt` if it cannot be read.
     pub fn root(&self) -> Result<Hdf5Group<'_>> {
         let group = guarded(|| Ok(self.file.root()))?;
-        Hdf5Group::of(group, 0, &self.left)
+        Hdf5Group::of(group, 0, self)
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    fn source(&self) -> Source<'_> {
+        self.opened.as_ref().map_or_else(|| Source::Memory(self.file.as_bytes()), Source::File)
+    }
+
+    /// Locks the budget. A thread that panicked meanwhile leaves whole numbers.
+    fn budget(&self) -> MutexGuard<'_, Budget> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
@@ -106,18 +130,18 @@ pub struct Hdf5Group<'a> {
     data_sets: Vec<String>,
     groups: Vec<String>,
     depth: usize,
-    left: &'a Mutex<Budget>,
+    file: &'a Hdf5File,
 }
 
 impl<'a> Hdf5Group<'a> {
-    fn of(group: Group, depth: usize, left: &'a Mutex<Budget>) -> Result<Self> {
+    fn of(group: Group, depth: usize, file: &'a Hdf5File) -> Result<Self> {
         if depth >= TENSOR_DICT_DEPTH_MAX {
             let detail = format!("groups must be nested less than {TENSOR_DICT_DEPTH_MAX} deep: got {depth}");
             return Err(Error::new(ErrorKind::LimitExceeded, detail));
         }
         let (data_sets, groups) = guarded(|| Ok((group.datasets()?, group.groups()?)))?;
-        budget(left).take_objects(data_sets.len() + groups.len())?;
-        Ok(Self { group, data_sets, groups, depth, left })
+        file.budget().take_objects(data_sets.len() + groups.len())?;
+        Ok(Self { group, data_sets, groups, depth, file })
     }
 
     /// Returns the names of the data sets, as the file orders them.
@@ -142,7 +166,7 @@ impl<'a> Hdf5Group<'a> {
             return Err(named(self.missing("a group", name), name));
         }
         let read = guarded(|| self.group.group(name));
-        read.and_then(|group| Hdf5Group::of(group, self.depth + 1, self.left))
+        read.and_then(|group| Hdf5Group::of(group, self.depth + 1, self.file))
             .map_err(|error| named(error, name))
     }
 
@@ -216,7 +240,13 @@ impl<'a> Hdf5Group<'a> {
         if size_bytes == 0 {
             return Tensor::zeros(dtype, shape);
         }
-        budget(self.left).take_bytes(size_bytes as u64, shape, data.is_chunked())?;
+        self.file.budget().take_bytes(size_bytes as u64, shape, data.is_chunked())?;
+        #[cfg(not(target_family = "wasm"))]
+        if order == DatatypeByteOrder::LittleEndian
+            && let Some(tensor) = self.inflated(data, dtype, shape)?
+        {
+            return Ok(tensor);
+        }
         let mut bytes = guarded(|| data.read_raw())?;
         match order {
             DatatypeByteOrder::LittleEndian => {}
@@ -233,11 +263,37 @@ impl<'a> Hdf5Group<'a> {
         Tensor::from_bytes(dtype, shape, &bytes)
     }
 
+    /// Reads a data set of deflated chunks by all threads; `None` if it is not one, or damaged.
+    #[cfg(not(target_family = "wasm"))]
+    fn inflated(&self, data: &Dataset, dtype: Dtype, shape: &[usize]) -> Result<Option<Tensor>> {
+        let mut tensor = Tensor::zeros(dtype, shape)?;
+        let fill = |out: &mut [u8]| {
+            let filled = || chunks::fill(data, shape, dtype.size_bytes(), self.file.source(), out);
+            catch_unwind(AssertUnwindSafe(filled)).ok().flatten()
+        };
+        let filled = match dtype {
+            Dtype::F64 => fill(bytemuck::cast_slice_mut(tensor.as_mut_slice::<f64>()?)),
+            Dtype::F32 => fill(bytemuck::cast_slice_mut(tensor.as_mut_slice::<f32>()?)),
+            Dtype::I64 => fill(bytemuck::cast_slice_mut(tensor.as_mut_slice::<i64>()?)),
+            Dtype::I32 => fill(bytemuck::cast_slice_mut(tensor.as_mut_slice::<i32>()?)),
+            Dtype::U8 => fill(tensor.as_mut_slice::<u8>()?),
+            _ => {
+                let mut bytes = Tensor::zeros(Dtype::U8, &[tensor.size_bytes()])?;
+                let filled = fill(bytes.as_mut_slice::<u8>()?);
+                if filled.is_some() {
+                    tensor = Tensor::from_bytes(dtype, shape, bytes.as_slice::<u8>()?)?;
+                }
+                filled
+            }
+        };
+        Ok(filled.map(|()| tensor))
+    }
+
     fn texts(&self, data: &Dataset, shape: &[usize]) -> Result<NonTensor> {
         let len = num_elements(shape)?;
         let width = usize::try_from(guarded(|| data.element_size())?).unwrap_or(usize::MAX);
-        budget(self.left).take_bytes(len.saturating_mul(width) as u64, shape, data.is_chunked())?;
-        let payload = usize::try_from(budget(self.left).stored).unwrap_or(usize::MAX);
+        self.file.budget().take_bytes(len.saturating_mul(width) as u64, shape, data.is_chunked())?;
+        let payload = usize::try_from(self.file.budget().stored).unwrap_or(usize::MAX);
         let limits = VlenStringReadOptions::new().with_max_elements(len).with_max_payload_bytes(payload);
         let is_vlen = matches!(guarded(|| data.datatype())?, hdf5_pure::Datatype::VariableLength { .. });
         let texts = guarded(|| if is_vlen { data.read_vlen_strings(limits) } else { data.read_string() })?;
@@ -247,11 +303,6 @@ impl<'a> Hdf5Group<'a> {
             shape => Ok(NonTensor::shared(NonTensor::each(shape, values.collect())?.to_json())),
         }
     }
-}
-
-/// Locks the budget of a file. A thread that panicked meanwhile leaves whole numbers.
-fn budget(left: &Mutex<Budget>) -> MutexGuard<'_, Budget> {
-    left.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The bytes and objects that a file may still use.
@@ -385,5 +436,32 @@ mod tests {
         assert_eq!(budget.take_bytes(1, &[1], true).unwrap_err().kind(), ErrorKind::LimitExceeded);
         budget.take_bytes(10, &[], false).unwrap();
         assert_eq!(budget.take_bytes(1, &[1], false).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    #[cfg(not(target_family = "wasm"))]
+    fn deflated_chunks_are_inflated_here_and_others_by_the_crate() {
+        let is_inflated = |filter: fn(&mut hdf5_pure::DatasetBuilder) -> &mut hdf5_pure::DatasetBuilder| {
+            let mut builder = hdf5_pure::FileBuilder::new();
+            filter(
+                builder
+                    .create_dataset("x")
+                    .with_i32_data(&[1, 2, 3, 4, 5, 6])
+                    .with_shape(&[3, 2])
+                    .with_chunks(&[2, 1]),
+            );
+            let file = Hdf5File::from_bytes(builder.finish().unwrap()).unwrap();
+            let root = file.root().unwrap();
+            let found = root.inflated(&root.data_set("x").unwrap(), Dtype::I32, &[3, 2]).unwrap();
+            assert_eq!(
+                root.read("x").unwrap(),
+                Tensor::from_vec(&[3, 2], vec![1, 2, 3, 4, 5, 6]).unwrap().into()
+            );
+            found.is_some()
+        };
+        assert!(is_inflated(|data| data.with_deflate(4)));
+        assert!(is_inflated(|data| data.with_deflate(4).with_shuffle()));
+        assert!(!is_inflated(|data| data.with_deflate(4).with_fletcher32()));
+        assert!(!is_inflated(|data| data));
     }
 }

@@ -1,7 +1,7 @@
 //! Files of a tree in a folder or in a ZIP archive, for reading and for writing.
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{BufWriter, Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
@@ -168,7 +168,7 @@ impl<'a> FolderWriter<'a> {
     }
 
     pub fn finish(mut self) -> Result<()> {
-        sync_folders(&self.temporary)?;
+        super::sync_folders(&self.temporary)?;
         fs::rename(&self.temporary, self.target)?;
         self.finished = true;
         sync_folder_of(self.target)
@@ -200,20 +200,6 @@ impl Drop for FolderWriter<'_> {
             let _ = fs::remove_dir_all(&self.temporary);
         }
     }
-}
-
-/// Makes the names of all files durable. The folders are ours: no deeper than a dictionary.
-fn sync_folders(folder: &Path) -> Result<()> {
-    if cfg!(unix) {
-        for entry in fs::read_dir(folder)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                sync_folders(&entry.path())?;
-            }
-        }
-        File::open(folder)?.sync_all()?;
-    }
-    Ok(())
 }
 
 pub struct ArchiveWriter(ZipWriter<Cursor<Vec<u8>>>);
