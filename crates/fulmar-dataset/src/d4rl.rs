@@ -100,10 +100,26 @@ pub fn read_d4rl(file: &Hdf5File, options: D4rlOptions) -> Result<D4rl> {
 ///
 /// # Examples
 /// ```
+/// use fulmar_core::Dtype;
 /// use fulmar_dataset::convert_d4rl;
-/// let folder = std::env::temp_dir().join("fulmar-doc-d4rl");
-/// let error = convert_d4rl("nowhere.hdf5", &folder, Default::default()).unwrap_err();
-/// assert!(error.to_string().contains("nowhere.hdf5") && !folder.exists());
+/// use fulmar_replay::{ReplayBuffer, ReplayBufferOptions, TensorStorage};
+/// use fulmar_ted::write_hdf5;
+/// use fulmar_tensor::{Tensor, TensorDict, memmap};
+/// let root = std::env::temp_dir().join(format!("fulmar-doc-d4rl-{}", std::process::id()));
+/// std::fs::create_dir_all(&root)?;
+/// let mut columns = TensorDict::new(&[])?;
+/// for name in ["observations", "actions", "rewards", "terminals"] {
+///     columns.set(name, Tensor::zeros(Dtype::F32, &[3])?)?;
+/// }
+/// let (source, folder) = (root.join("mine.hdf5"), root.join("mine"));
+/// std::fs::write(&source, write_hdf5(&columns)?)?;
+///
+/// assert_eq!(convert_d4rl(&source, &folder, Default::default())?, 2);
+/// let storage = TensorStorage::over(&memmap::load(&folder)?)?;
+/// let mut buffer = ReplayBuffer::new(Box::new(storage), ReplayBufferOptions::default())?;
+/// assert_eq!(buffer.sample(Some(4))?.items.batch_size(), [4]);
+/// # std::fs::remove_dir_all(root)?;
+/// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn convert_d4rl(
     source: impl AsRef<Path>,

@@ -3,10 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_dataset::{
-    D4rlOptions, MinariMetadata, count_episodes, read_d4rl, read_minari, split_trajectories, write_minari,
+    D4rlOptions, MinariMetadata, convert_d4rl, count_episodes, read_d4rl, read_minari, split_trajectories, write_minari,
 };
-use fulmar_ted::{Hdf5File, write_hdf5};
-use fulmar_tensor::{Tensor, TensorDict};
+use fulmar_ted::{Hdf5Attributes, Hdf5File, write_hdf5, write_hdf5_with_texts};
+use fulmar_tensor::{NonTensor, Tensor, TensorDict, memmap};
 use proptest::prelude::*;
 
 /// Columns of a D4RL file: two numbers an observation.
@@ -60,6 +60,42 @@ fn file(columns: &Columns) -> Hdf5File {
 fn flags(steps: &TensorDict, key: &[&str]) -> Vec<bool> {
     let key = serde_json::json!(key);
     steps.tensor(fulmar_tensor::Key::unravel(&key).unwrap()).unwrap().to_vec::<bool>().unwrap()
+}
+
+#[test]
+fn infos_keep_their_names_and_other_columns_replace_leaves_of_theirs() {
+    let column = |first: f32| Tensor::from_vec(&[3], vec![first, first + 1.0, first + 2.0]).unwrap();
+    let mut dict = TensorDict::new(&[]).unwrap();
+    for (name, first) in [("observations", 1.0), ("actions", 4.0), ("rewards", 7.0), ("reward", 10.0)] {
+        dict.set(name, column(first)).unwrap();
+    }
+    dict.set("terminals", Tensor::zeros(fulmar_core::Dtype::Bool, &[3]).unwrap()).unwrap();
+    dict.set("short", Tensor::from_vec(&[2], vec![1.0_f32, 2.0]).unwrap()).unwrap();
+    dict.set(["infos", "deep", "x"], column(20.0)).unwrap();
+    let missions = NonTensor::shared(serde_json::json!(["go", "on", "stop"]));
+    dict.set(["infos", "mission"], missions).unwrap();
+    let bytes = write_hdf5_with_texts(&dict, &Hdf5Attributes::new()).unwrap();
+    let source = std::env::temp_dir().join(format!("fulmar-infos-{}.hdf5", std::process::id()));
+    let folder = source.with_extension("rows");
+    std::fs::write(&source, &bytes).unwrap();
+    assert_eq!(convert_d4rl(&source, &folder, D4rlOptions::default()), Ok(2));
+    let steps = memmap::load(&folder).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::remove_file(&source).unwrap();
+    let numbers = |key: &[&str]| {
+        let key = fulmar_tensor::Key::unravel(&serde_json::json!(key)).unwrap();
+        steps.tensor(key).unwrap().to_f32_vec()
+    };
+    assert_eq!(numbers(&["info", "deep", "x"]), [20.0, 21.0]);
+    assert_eq!(numbers(&["next", "info", "deep", "x"]), [21.0, 22.0]);
+    assert_eq!(numbers(&["reward"]), [10.0, 11.0]);
+    assert_eq!(numbers(&["next", "reward"]), [7.0, 8.0]);
+    assert!(steps.get("short").is_none());
+    let missions = |next: &TensorDict| next.dict("info").unwrap().non_tensor("mission").unwrap().to_json();
+    assert_eq!(missions(&steps), serde_json::json!(["go", "on"]));
+    assert_eq!(missions(steps.dict("next").unwrap()), serde_json::json!(["on", "stop"]));
+    let read = read_d4rl(&Hdf5File::from_bytes(bytes).unwrap(), D4rlOptions::default()).unwrap();
+    assert_eq!(read.steps, steps);
 }
 
 proptest! {

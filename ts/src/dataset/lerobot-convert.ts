@@ -234,11 +234,16 @@ function imageIn(cell: unknown, decode: DecodeImage, { file, column, row }: Plac
 }
 
 function tasksOf({ file, texts }: Work['tasks'], cells: ArrayLike<unknown>, data: string): readonly string[] {
-  return Array.from(cells, (cell) => {
-    const text = texts.get(Number(cell))
-    if (text !== undefined) return text
-    throw new FulmarError('CORRUPT', `${file} must have the task of ${data}: got no task ${cell}`)
-  })
+  const found: string[] = []
+  for (let at = 0; at < cells.length; at++) {
+    const cell = cells[at]
+    // Frames of a task follow one another.
+    const text = at > 0 && cell === cells[at - 1] ? found[at - 1] : texts.get(Number(cell))
+    if (text === undefined)
+      throw new FulmarError('CORRUPT', `${file} must have the task of ${data}: got no task ${cell}`)
+    found.push(text)
+  }
+  return found
 }
 
 function countFrames(framesByEpisode: Map<number, number>, cells: ArrayLike<unknown>): void {

@@ -24,7 +24,7 @@ import {
   pagesOf,
   unpacked,
 } from './parquet-pages.js'
-import { areLevels, endOf } from './parquet-runs.js'
+import { areAllLevel, beginEvery, endOf } from './parquet-runs.js'
 
 /** @internal The numbers of all cells, one cell after the other. */
 export interface ColumnNumbers {
@@ -141,16 +141,10 @@ class NumberPages {
   }
 
   /** Returns true if a cell begins at every `width`-th number, and none is null. */
-  #areEven([repetition, definition]: readonly Uint8Array[], numValues: number, at: number): boolean {
+  #areEven([repetition = NONE, definition = NONE]: readonly Uint8Array[], count: number, at: number): boolean {
     const [repetitionBits = 0, definitionBits = 0] = this.#chunk.levelBits
-    const [width, most] = [this.#width, this.#definitionMax]
-    const repetitionAt = (place: number) => Number((at + place) % width !== 0)
-    return (
-      (repetitionBits === 0 ||
-        areLevels(repetition ?? NONE, { numValues, bits: repetitionBits, levelAt: repetitionAt })) &&
-      (definitionBits === 0 ||
-        areLevels(definition ?? NONE, { numValues, bits: definitionBits, levelAt: () => most }))
-    )
+    if (repetitionBits > 0 && !beginEvery(repetition, count, this.#width, at)) return false
+    return definitionBits === 0 || areAllLevel(definition, count, definitionBits, this.#definitionMax)
   }
 
   #pageOf(encoding: string, { dataPage }: { readonly dataPage: DecodedArray }): NumberPage {

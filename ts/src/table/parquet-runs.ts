@@ -37,23 +37,17 @@ export function checkLevels(bytes: Uint8Array, numValues: number, bits: number):
 }
 
 /**
- * Returns true if each level is the one that `levelAt` gives for its place.
+ * Returns true if all levels, of up to 8 bits, are `level`.
  * @throws {Error} for runs of fewer levels than the page has values.
  */
-export function areLevels(
-  bytes: Uint8Array,
-  { numValues, bits, levelAt }: { numValues: number; bits: number; levelAt: (place: number) => number },
-): boolean {
+export function areAllLevel(bytes: Uint8Array, numValues: number, bits: number, level: number): boolean {
   const runs = new Runs(bytes, bits)
-  for (let start = 0; start < numValues; ) {
+  for (let left = numValues; left > 0; ) {
     const { count, isPacked, offset } = runs.next()
-    const end = Math.min(start + count, numValues)
-    const level = bytes[offset] ?? 0
-    for (let place = start; place < end; place++) {
-      const found = isPacked ? bitsAt(bytes, 8 * offset + (place - start) * bits, bits) : level
-      if (found !== levelAt(place)) return false
-    }
-    start = end
+    if (!isPacked && bytes[offset] !== level) return false
+    const numPacked = isPacked ? Math.min(count, left) : 0
+    for (let at = 0; at < numPacked; at++) if (bitsAt(bytes, 8 * offset + at * bits, bits) !== level) return false
+    left -= count
   }
   return true
 }
@@ -63,6 +57,27 @@ function bitsAt(bytes: Uint8Array, at: number, bits: number): number {
   const place = at >>> 3
   const word = (bytes[place] ?? 0) | ((bytes[place + 1] ?? 0) << 8)
   return (word >>> (at & 7)) & ((1 << bits) - 1)
+}
+
+/**
+ * Returns true if levels of one bit are 0 at every `width`-th value and 1 elsewhere. The first of them is value `start`.
+ * @throws {Error} for runs of fewer levels than the page has values.
+ */
+export function beginEvery(bytes: Uint8Array, numValues: number, width: number, start: number): boolean {
+  const runs = new Runs(bytes, 1)
+  let phase = start % width
+  for (let left = numValues; left > 0; ) {
+    const { count, isPacked, offset } = runs.next()
+    const level = bytes[offset] ?? 0
+    const end = Math.min(count, left)
+    for (let at = 0; at < end; at++) {
+      const found = isPacked ? ((bytes[offset + (at >>> 3)] ?? 0) >>> (at & 7)) & 1 : level
+      if (found !== (phase === 0 ? 0 : 1)) return false
+      phase = phase + 1 === width ? 0 : phase + 1
+    }
+    left -= count
+  }
+  return true
 }
 
 /** Follows the runs of values, of which there may be fewer than the page has, as some are null. */
