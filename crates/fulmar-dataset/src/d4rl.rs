@@ -19,7 +19,7 @@ use fulmar_ted::{Hdf5File, Hdf5Group};
 use fulmar_tensor::{Entry, Index, Key, Tensor, TensorDict, memmap};
 use serde::{Deserialize, Serialize};
 
-use crate::rows::{either, flags, named, on_all_threads, one_number, slice, unfit};
+use crate::rows::{either, flags, in_turn, named, one_number, slice, unfit};
 use crate::rows_folder::ColumnsFolder;
 use crate::split::split_trajectories;
 
@@ -317,12 +317,12 @@ impl<'a> Plan<'a> {
         self.columns.iter().flat_map(|column| column.leaves.iter().map(|(key, _)| key.clone())).collect()
     }
 
-    /// Reads the columns on all threads, calls `put` with each leaf, and returns what it makes of them.
+    /// Reads the columns, as many at once as there are threads, calls `put` with each leaf, and returns what it makes of them.
     fn each_leaf<T: Send>(
         &self,
         put: impl Fn(&Key, Entry) -> Result<T> + Send + Sync,
     ) -> Result<Vec<(Key, T)>> {
-        let leaves = on_all_threads(&self.columns, |column| {
+        let leaves = in_turn(&self.columns, |column| {
             let entry = self.read(&column.source)?;
             let leaf = |(key, rows): &(Key, Rows)| Ok((key.clone(), put(key, self.rows(&entry, *rows)?)?));
             column.leaves.iter().map(leaf).collect::<Result<Vec<_>>>()

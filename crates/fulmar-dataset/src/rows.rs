@@ -1,6 +1,9 @@
 //! Rows of columns: what several data sets do to them.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, NonTensor, Tensor, TensorDict};
@@ -18,6 +21,36 @@ pub(crate) fn on_all_threads<T: Sync, R: Send>(
     #[cfg(target_family = "wasm")]
     let found = items.iter().map(read).collect::<Vec<_>>();
     found.into_iter().collect()
+}
+
+/// Runs `work` with each item, in their order, on [`num_at_once`] threads of their own: no more items are at work at once, although `work` waits
+/// for all threads. After an error no further item begins. Of several errors returns that of the first item.
+pub(crate) fn in_turn<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R> + Send + Sync,
+) -> Result<Vec<R>> {
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let take = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(at) else { return };
+            let result = work(item);
+            if result.is_err() {
+                next.store(items.len(), Ordering::Relaxed);
+            }
+            results.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
+        }
+    };
+    thread::scope(|scope| -> Result<()> {
+        for _ in 1..num_at_once().min(items.len()) {
+            thread::Builder::new().spawn_scoped(scope, take)?;
+        }
+        take();
+        Ok(())
+    })?;
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Number of items that [`on_all_threads`] keeps busy, and that are in memory at once where results are used up as they come.
@@ -154,4 +187,38 @@ pub(crate) fn unfit(entry: &Entry) -> Error {
 
 pub(crate) fn named(error: Error, key: &str) -> Error {
     error.at(format!("{key:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_in_turn_give_results_in_order_and_are_few_at_once() {
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let items: Vec<usize> = (0..100).collect();
+        let results = in_turn(&items, |item| {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            let inner = on_all_threads(&[1, 2, 3], |part| Ok(part * item))?;
+            now.fetch_sub(1, Ordering::SeqCst);
+            Ok(inner.iter().sum::<usize>())
+        });
+        assert_eq!(results, Ok(items.iter().map(|item| 6 * item).collect()));
+        assert!((1..=num_at_once()).contains(&most.into_inner()));
+    }
+
+    #[test]
+    fn the_first_error_of_items_in_turn_is_returned_and_no_item_begins_after_it() {
+        let begun = AtomicUsize::new(0);
+        let failed = in_turn(&(0..1000).collect::<Vec<usize>>(), |item| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            match item {
+                3.. => Err(Error::new(ErrorKind::Empty, item.to_string())),
+                _ => Ok(()),
+            }
+        });
+        assert_eq!(failed.unwrap_err().detail(), "3");
+        assert!(begun.into_inner() <= 4 + num_at_once());
+        assert_eq!(in_turn(&[], |_: &usize| Ok(0)), Ok(Vec::new()));
+    }
 }

@@ -3,7 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_dataset::{
-    D4rlOptions, MinariMetadata, convert_d4rl, count_episodes, read_d4rl, read_minari, split_trajectories, write_minari,
+    D4rlOptions, MinariMetadata, convert_d4rl, count_episodes, read_d4rl, read_minari, split_trajectories,
+    write_minari,
 };
 use fulmar_ted::{Hdf5Attributes, Hdf5File, write_hdf5, write_hdf5_with_texts};
 use fulmar_tensor::{NonTensor, Tensor, TensorDict, memmap};

@@ -47,11 +47,8 @@ fn written(dims: &[(usize, usize)], element: &str, is_shuffled: bool, is_checked
 }
 
 fn read(bytes: Vec<u8>) -> fulmar_core::Result<Tensor> {
-    let file = Hdf5File::from_bytes(bytes)?;
-    Ok(match file.root()?.read("x")? {
-        fulmar_tensor::Entry::Tensor(tensor) => tensor,
-        other => panic!("{}", other.kind()),
-    })
+    let dict = Hdf5File::from_bytes(bytes)?.root()?.to_dict()?;
+    dict.tensor("x").cloned()
 }
 
 proptest! {
