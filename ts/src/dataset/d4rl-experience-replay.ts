@@ -85,7 +85,10 @@ export class D4RLExperienceReplay extends BaseDatasetExperienceReplay {
     const conversion = { useTruncatedAsDone, splitTrajs }
     const convert = async (folder: string): Promise<void> => {
       const url = `${mirror.replace(/\/+$/, '')}/${file}`
-      const source = await fetchTemporaryFile(url, { ...fetchOptionsOf(options), root: join(place.root, '.raw') })
+      const source = await fetchTemporaryFile(url, {
+        ...fetchOptionsOf(options),
+        root: join(place.root, '.raw'),
+      })
       // A file that cannot be converted is fetched anew the next time.
       await callAsync(() => convertColumns(source, folder, JSON.stringify(conversion))).finally(() =>
         rm(source, { force: true }),

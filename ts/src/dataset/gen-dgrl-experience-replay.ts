@@ -73,7 +73,10 @@ export class GenDGRLExperienceReplay extends BaseDatasetExperienceReplay {
     const conversion = { splitTrajs }
     const convert = async (folder: string): Promise<void> => {
       const url = `${mirror.replace(/\/+$/, '')}/${file.path}`
-      const source = await fetchTemporaryFile(url, { ...fetchOptionsOf(options), root: join(place.root, '.raw') })
+      const source = await fetchTemporaryFile(url, {
+        ...fetchOptionsOf(options),
+        root: join(place.root, '.raw'),
+      })
       const conversionOptions = JSON.stringify({ numRowsMax: file.numRowsMax, splitTrajs })
       // An archive that cannot be converted is fetched anew the next time.
       await callAsync(() => convertGenDgrl(source, folder, conversionOptions)).finally(() =>

@@ -141,7 +141,11 @@ class NumberPages {
   }
 
   /** Returns true if a cell begins at every `width`-th number, and none is null. */
-  #areEven([repetition = NONE, definition = NONE]: readonly Uint8Array[], count: number, at: number): boolean {
+  #areEven(
+    [repetition = NONE, definition = NONE]: readonly Uint8Array[],
+    count: number,
+    at: number,
+  ): boolean {
     const [repetitionBits = 0, definitionBits = 0] = this.#chunk.levelBits
     if (repetitionBits > 0 && !beginEvery(repetition, count, this.#width, at)) return false
     return definitionBits === 0 || areAllLevel(definition, count, definitionBits, this.#definitionMax)

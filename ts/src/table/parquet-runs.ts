@@ -46,7 +46,8 @@ export function areAllLevel(bytes: Uint8Array, numValues: number, bits: number, 
     const { count, isPacked, offset } = runs.next()
     if (!isPacked && bytes[offset] !== level) return false
     const numPacked = isPacked ? Math.min(count, left) : 0
-    for (let at = 0; at < numPacked; at++) if (bitsAt(bytes, 8 * offset + at * bits, bits) !== level) return false
+    for (let at = 0; at < numPacked; at++)
+      if (bitsAt(bytes, 8 * offset + at * bits, bits) !== level) return false
     left -= count
   }
   return true
