@@ -11,7 +11,7 @@ use napi::bindgen_prelude::{Either, Float32Array, Uint8Array, Uint32Array, Uint3
 use napi_derive::napi;
 use serde_json::{Value, json};
 
-mod conversation;
+mod conversations;
 mod history;
 
 use crate::error::{Result, coded, guard};

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 
 use fulmar::core::Result as CoreResult;
 use napi::bindgen_prelude::{
-    Float32ArraySlice, Float64ArraySlice, Object, This, ToNapiValue, TypeName, ValueType,
+    Float32ArraySlice, Float64ArraySlice, Object, This, ToNapiValue, TypeName, Uint32ArraySlice, ValueType,
 };
 use napi::{Env, JsValue, sys};
 use napi_derive::napi;
@@ -192,6 +192,11 @@ macro_rules! array {
 array! {
     /// Single-precision numbers.
     Float32Array(f32, Float32ArraySlice)
+}
+
+array! {
+    /// Words.
+    Uint32Array(u32, Uint32ArraySlice)
 }
 
 array! {

@@ -9,7 +9,7 @@ use fulmar::core::{exact_options_from_json, index_from_f64, options_from_json};
 use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
 
-mod conversation;
+mod conversations;
 #[cfg(feature = "whole")]
 mod history;
 mod mask;

@@ -4,9 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::{Bridge, Message, ParseOptions, Parsed, RenderOptions, Rendered, Renderer, Result};
+use crate::{
+    Attribution, Bridge, BridgeRefusal, Extension, Ledger, Message, Origin, ParseOptions, Parsed,
+    RecordedTurn, RenderOptions, Rendered, Renderer, Result, Turn, Versions,
+};
 
-/// A prompt that grows by the completions of a policy and the messages that follow them, in one buffer.
+/// A prompt that grows by the completions of a policy and the messages that follow them, in one buffer, with a ledger of the
+/// completions that were recorded.
 ///
 /// # Examples
 /// ```
@@ -26,21 +30,68 @@ use crate::{Bridge, Message, ParseOptions, Parsed, RenderOptions, Rendered, Rend
 /// ```
 pub struct Conversation {
     renderer: Arc<dyn Renderer>,
-    tools: Vec<Value>,
-    ids: Vec<u32>,
+    /// The tokens of the prompt with the tools, in the form that [`Renderer::parse`] reads.
+    prompt: ParseOptions,
+    tail: Tail,
+    num_messages: usize,
+    /// The refusal of the last extension, which explains the next prompt.
+    refusal: Option<BridgeRefusal>,
+    ledger: Ledger,
+}
+
+/// The origins of the last tokens of a prompt: of all, or of those that a bridge added.
+#[derive(Default)]
+struct Tail {
+    origin: Vec<Origin>,
+    message_index: Vec<i32>,
+    message_offset: u32,
+    /// The refusal that made the prompt a rendering of the whole conversation.
+    refusal: Option<BridgeRefusal>,
+}
+
+/// The sampled tokens of one turn.
+#[derive(Debug, Clone, Copy)]
+pub struct Sampled<'a> {
+    /// The tokens. Shape `[T]`.
+    pub ids: &'a [u32],
+    /// See [`Turn::log_probs`].
+    pub log_probs: &'a [f32],
+    /// See [`Turn::sampled_log_probs`].
+    pub sampled_log_probs: &'a [f32],
+    /// The weights that sampled them.
+    pub versions: Versions<'a>,
 }
 
 impl Conversation {
     /// Returns a conversation without tokens, whose messages may call `tools`.
     #[must_use]
-    pub const fn new(renderer: Arc<dyn Renderer>, tools: Vec<Value>) -> Self {
-        Self { renderer, tools, ids: Vec::new() }
+    pub fn new(renderer: Arc<dyn Renderer>, tools: Vec<Value>) -> Self {
+        let prompt = ParseOptions { prompt_ids: Some(Vec::new()), tools };
+        Self {
+            renderer,
+            prompt,
+            tail: Tail::default(),
+            num_messages: 0,
+            refusal: None,
+            ledger: Ledger::default(),
+        }
     }
 
     /// Returns the tokens of the prompt.
     #[must_use]
     pub fn ids(&self) -> &[u32] {
-        &self.ids
+        self.prompt.prompt_ids.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the ledger of the recorded turns.
+    #[must_use]
+    pub const fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Returns the ledger of the recorded turns, and begins an empty one.
+    pub fn take_ledger(&mut self) -> Ledger {
+        std::mem::take(&mut self.ledger)
     }
 
     /// Replaces the prompt by that of `messages`, with a generation prompt.
@@ -48,10 +99,28 @@ impl Conversation {
     /// # Errors
     /// The errors of [`Renderer::render`]; then the prompt is unchanged.
     pub fn start(&mut self, messages: &[Message]) -> Result<Rendered> {
-        let options = RenderOptions { add_generation_prompt: true, tools: self.tools.clone() };
+        let options = RenderOptions { add_generation_prompt: true, tools: self.prompt.tools.clone() };
         let rendered = self.renderer.render(messages, &options)?;
-        self.ids.clone_from(&rendered.ids);
+        self.prompt.prompt_ids = Some(rendered.ids.clone());
+        self.tail.set(&rendered, 0, self.refusal.take());
+        self.num_messages = messages.len();
         Ok(rendered)
+    }
+
+    /// Appends a completion of the prompt to the ledger.
+    ///
+    /// # Errors
+    /// The errors of [`Ledger::record_turn`]; then the ledger is unchanged.
+    pub fn record(&mut self, sampled: &Sampled<'_>) -> Result<RecordedTurn> {
+        self.ledger.record_turn(&Turn {
+            prompt_ids: self.prompt.prompt_ids.as_deref().unwrap_or_default(),
+            completion_ids: sampled.ids,
+            log_probs: sampled.log_probs,
+            sampled_log_probs: sampled.sampled_log_probs,
+            versions: sampled.versions,
+            attribution: Some(self.tail.attribution()),
+            branch_reason: self.tail.refusal.map(Into::into),
+        })
     }
 
     /// Parses a completion of the prompt.
@@ -59,8 +128,7 @@ impl Conversation {
     /// # Errors
     /// The errors of [`Renderer::parse`].
     pub fn parse(&self, completion: &[u32]) -> Result<Parsed> {
-        let options = ParseOptions { prompt_ids: Some(self.ids.clone()), tools: self.tools.clone() };
-        self.renderer.parse(completion, &options)
+        self.renderer.parse(completion, &self.prompt)
     }
 
     /// Appends what [`Renderer::bridge`] keeps of a completion, and what it adds. The prompt is unchanged by a
@@ -69,10 +137,10 @@ impl Conversation {
     /// # Errors
     /// The errors of [`Renderer::bridge`]; then the prompt is unchanged.
     pub fn extend(&mut self, completion: &[u32], messages: &[Message]) -> Result<Bridge> {
-        let bridge = self.renderer.bridge(&self.ids, completion, messages, &self.tools)?;
-        if let Bridge::Extended(extension) = &bridge {
-            self.ids.extend_from_slice(&completion[..extension.num_kept]);
-            self.ids.extend_from_slice(&extension.rendered.ids);
+        let bridge = self.renderer.bridge(self.ids(), completion, messages, &self.prompt.tools)?;
+        match &bridge {
+            Bridge::Extended(extension) => self.append(completion, extension, messages.len()),
+            Bridge::Declined(refusal) => self.refusal = Some(*refusal),
         }
         Ok(bridge)
     }
@@ -84,5 +152,33 @@ impl Conversation {
     pub fn turn(&mut self, completion: &[u32], messages: &[Message]) -> Result<(Parsed, Bridge)> {
         let parsed = self.parse(completion)?;
         Ok((parsed, self.extend(completion, messages)?))
+    }
+
+    fn append(&mut self, completion: &[u32], extension: &Extension, num_messages: usize) {
+        let ids = self.prompt.prompt_ids.get_or_insert_default();
+        ids.extend_from_slice(&completion[..extension.num_kept]);
+        ids.extend_from_slice(&extension.rendered.ids);
+        // The completion is a message, too.
+        self.num_messages += 1;
+        self.tail.set(&extension.rendered, self.num_messages, None);
+        self.num_messages += num_messages;
+        self.refusal = None;
+    }
+}
+
+impl Tail {
+    fn set(&mut self, rendered: &Rendered, message_offset: usize, refusal: Option<BridgeRefusal>) {
+        self.origin.clone_from(&rendered.origin);
+        self.message_index.clone_from(&rendered.message_index);
+        self.message_offset = u32::try_from(message_offset).unwrap_or(u32::MAX);
+        self.refusal = refusal;
+    }
+
+    fn attribution(&self) -> Attribution<'_> {
+        Attribution {
+            origin: &self.origin,
+            message_index: &self.message_index,
+            message_offset: self.message_offset,
+        }
     }
 }

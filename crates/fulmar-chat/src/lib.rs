@@ -10,6 +10,7 @@ mod completion;
 mod config;
 mod content;
 mod conversation;
+mod conversations;
 mod family;
 mod from_text;
 mod history;
@@ -30,7 +31,8 @@ pub use apply_chat_template::{ChatTemplateOptions, EncodedChats, Side, Templated
 pub use check::check_renderer;
 pub use config::{RendererConfig, create_renderer};
 pub use content::{ContentBase, ContentKind};
-pub use conversation::Conversation;
+pub use conversation::{Conversation, Sampled};
+pub use conversations::{Answers, Conversations};
 pub use family::{
     ChatMlRenderer, DeepseekR1Options, DeepseekV3Options, Glm45Options, GptOssOptions, Llama3Options,
     MinimaxM2Options, Qwen3Options, Qwen35Options, Qwen36Options,

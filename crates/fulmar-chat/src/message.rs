@@ -1,7 +1,7 @@
 //! One message: an open dictionary, as chat APIs exchange it.
 
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use fulmar_core::{Error, ErrorKind, limits};
 use serde::{Deserialize, Serialize, Serializer};
@@ -32,7 +32,7 @@ pub struct Message {
 enum Form {
     /// A role and a text, in this order, as most messages are: a map of them costs more than rendering them.
     Plain {
-        role: Value,
+        role: Cow<'static, Value>,
         content: Value,
         fields: OnceLock<Map<String, Value>>,
     },
@@ -54,7 +54,7 @@ impl Message {
     }
 
     fn plain(role: &str, content: &str) -> Self {
-        let (role, content) = (Value::String(role.to_owned()), Value::String(content.to_owned()));
+        let (role, content) = (role_value(role), Value::String(content.to_owned()));
         Self { form: Arc::new(Form::Plain { role, content, fields: OnceLock::new() }) }
     }
 
@@ -92,7 +92,7 @@ impl Message {
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&Value> {
         match (&*self.form, key) {
-            (Form::Plain { role, .. }, "role") => Some(role),
+            (Form::Plain { role, .. }, "role") => Some(&**role),
             (Form::Plain { content, .. }, "content") => Some(content),
             (Form::Plain { .. }, _) => None,
             // A message has few keys: a linear search is cheaper than hashing.
@@ -181,7 +181,7 @@ impl Message {
     pub fn fields(&self) -> &Map<String, Value> {
         match &*self.form {
             Form::Plain { role, content, fields } => fields.get_or_init(|| {
-                let pairs = [("role", role), ("content", content)];
+                let pairs = [("role", &**role), ("content", content)];
                 pairs.map(|(key, value)| (key.to_owned(), value.clone())).into_iter().collect()
             }),
             Form::Whole(fields) => fields,
@@ -223,6 +223,15 @@ impl TryFrom<Value> for Message {
     fn try_from(value: Value) -> Result<Self> {
         Self::from_value(value)
     }
+}
+
+/// The roles of most messages, which need no memory of their own.
+static ROLES: LazyLock<[Value; 4]> =
+    LazyLock::new(|| ["system", "user", "assistant", "tool"].map(Value::from));
+
+fn role_value(role: &str) -> Cow<'static, Value> {
+    let known = ROLES.iter().find(|known| known.as_str() == Some(role));
+    known.map_or_else(|| Cow::Owned(Value::from(role)), Cow::Borrowed)
 }
 
 fn empty_role() -> Error {

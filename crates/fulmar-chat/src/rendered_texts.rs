@@ -51,11 +51,11 @@ fn render_next(renderer: &dyn Renderer, options: &str, records: &mut Records<'_>
         "" => RenderOptions::default(),
         json => exact_options_from_json("options", json)?,
     };
-    renderer.render_text(&records.conversation()?, &options)
+    renderer.render_text(&records.group()?.messages()?, &options)
 }
 
 /// Every byte that begins a character is one unit, and a second one if the character has four bytes.
-fn num_utf16_units(text: &str) -> usize {
+pub(crate) fn num_utf16_units(text: &str) -> usize {
     text.bytes().map(|byte| usize::from(byte & 0xc0 != 0x80) + usize::from(byte >= 0xf0)).sum()
 }
 

@@ -4,6 +4,7 @@ use fulmar_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::rendered_texts::num_utf16_units;
 use crate::{Message, Rendered, Result};
 
 /// The origin of a token.
@@ -124,6 +125,24 @@ impl PrefixStability {
 }
 
 impl BridgeRefusal {
+    /// Every refusal; the index is its code across language boundaries.
+    pub const ALL: [Self; 8] = [
+        Self::EmptyPrompt,
+        Self::EmptyExtension,
+        Self::AssistantInExtension,
+        Self::UnknownRole,
+        Self::UserQueryUnderToolCycle,
+        Self::OpenReasoningAfterStop,
+        Self::OpaqueTemplate,
+        Self::OverLength,
+    ];
+
+    /// Returns the index in [`BridgeRefusal::ALL`].
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
     /// Returns the stable name: `empty_prompt`, ...
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -241,11 +260,22 @@ impl Parsed {
     /// ```
     #[must_use]
     pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        self.append_text(&mut text);
+        text
+    }
+
+    /// Appends [`Parsed::to_text`] to `text`, and returns its length in units of UTF-16.
+    pub(crate) fn append_text(&self, text: &mut String) -> u32 {
+        let start = text.len();
         if self.reasoning_content.is_some() || !self.reasoning_complete || !self.tool_calls.is_empty() {
-            return serde_json::json!(self).to_string();
+            text.push_str(&serde_json::json!(self).to_string());
+        } else {
+            let digit = u8::from(self.finished) + 2 * u8::from(self.overran);
+            text.push(char::from(b'0' + digit));
+            text.push_str(&self.content);
         }
-        let digit = u8::from(self.finished) + 2 * u8::from(self.overran);
-        format!("{digit}{}", self.content)
+        num_utf16_units(&text[start..]) as u32
     }
 }
 
@@ -395,5 +425,8 @@ mod tests {
             assert_eq!(Origin::from_codes(&[origin.code()]), Ok(vec![origin]));
         }
         assert_eq!(Origin::from_codes(&[0, 8]).unwrap_err().kind(), ErrorKind::OutOfRange);
+        for (code, refusal) in BridgeRefusal::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(refusal.code()), code, "{}", refusal.name());
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 import { FulmarError } from '../core/index.js'
 import type { Clock } from '../telemetry/index.js'
+import { Deadlines } from './deadlines.js'
 
 /** Options of {@link withDeadline}. */
 export interface DeadlineOptions<T> {
@@ -82,7 +83,7 @@ export function bounded<T>({
   const promise = answer
   return new Promise((resolve) => {
     const stopTimer =
-      timeoutMs === null ? undefined : clock.startTimer(timeoutMs, () => finish({ kind: 'timeout' }))
+      timeoutMs === null ? undefined : Deadlines.of(clock).start(timeoutMs, () => finish({ kind: 'timeout' }))
     const abort = () => {
       stopTimer?.()
       context.abort(signal?.reason)

@@ -10,4 +10,5 @@ export {
   unlessAborted,
   withDeadline,
 } from './deadline.js'
+export { Deadlines } from './deadlines.js'
 export { Slots } from './slots.js'

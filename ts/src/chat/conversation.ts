@@ -1,17 +1,20 @@
 /** The tokens of one conversation as it grows, turn by turn. */
 
 import { checkGiven, checkKnownKeys } from '../core/index.js'
+import { Ledger } from './ledger.js'
 import type { Message } from './message.js'
 import { PromptStore } from './prompt-store.js'
 import type {
   Bridge,
   BridgeOptions,
+  BridgeRefusal,
   JsonList,
   ParsedResponse,
   Rendered,
   Renderer,
   ToolSpec,
 } from './renderer.js'
+import type { Turn } from './turn.js'
 
 /** Options of {@link Conversation}. */
 export type ConversationOptions = BridgeOptions
@@ -24,16 +27,48 @@ export interface ConversationTurn {
   readonly bridge: Bridge
 }
 
+/** @internal A completion for the ledger of a conversation. */
+export type Sampled = Pick<Turn, 'completionIds' | 'logProbs' | 'sampledLogProbs' | 'policyVersion'>
+
+/** @internal A recorded and parsed completion, or the part that failed. */
+export type Answered =
+  | { readonly ok: true; readonly parsed: ParsedResponse }
+  | { readonly ok: false; readonly part: 'record' | 'parse'; readonly error: unknown }
+
+/** @internal A {@link Bridge} whose tokens are made into columns on request. */
+export type Extended =
+  | Extract<Bridge, { ok: false }>
+  | {
+      readonly ok: true
+      readonly numKept: number
+      readonly ids: Uint32Array
+      readonly rendered: () => Rendered
+    }
+
 /** @internal Holds the tokens of one conversation for a renderer. */
 export interface ConversationCore {
   start(messages: JsonList<Message>): Rendered
   parse(completionIds: Uint32Array): ParsedResponse
   extend(completionIds: Uint32Array, messages: JsonList<Message>): Bridge
+  turn(completionIds: Uint32Array, messages: JsonList<Message>): ConversationTurn
+  /** Records a completion and parses it, together with those of other conversations. */
+  answerSoon(sampled: Sampled): Promise<Answered>
+  /** As `extend`, together with those of other conversations. */
+  extendSoon(completionIds: Uint32Array, messages: JsonList<Message>): Promise<Extended>
+  /** Returns the ledger of what was recorded, which begins an empty one. */
+  takeLedger(): Ledger
   free(): void
 }
 
 /** @internal The method by which a renderer makes a {@link ConversationCore} of its own. */
 export const converse: unique symbol = Symbol('converse')
+
+/** @internal The methods by which rollouts run steps together with those of other conversations, and take the ledger. */
+export const answerSoon: unique symbol = Symbol('answerSoon')
+/** @internal */
+export const extendSoon: unique symbol = Symbol('extendSoon')
+/** @internal */
+export const takeLedger: unique symbol = Symbol('takeLedger')
 
 /**
  * A prompt that grows by the completions of a policy and the messages that follow them. Each turn costs its own tokens,
@@ -72,7 +107,7 @@ export class Conversation {
     this.#core =
       typeof ownCore === 'function'
         ? ownCore.call(renderer, tools)
-        : stepByStep(renderer, tools, () => this.#ids)
+        : new StepByStep(renderer, tools, () => this.#ids)
   }
 
   /** Tokens of the prompt; empty before {@link Conversation.start}. Later turns leave the array unchanged. */
@@ -104,11 +139,7 @@ export class Conversation {
    */
   extend(completionIds: Uint32Array, messages: JsonList<Message>): Bridge {
     const bridge = this.#core.extend(completionIds, messages)
-    if (bridge.ok) {
-      const kept =
-        bridge.numKept === completionIds.length ? completionIds : completionIds.subarray(0, bridge.numKept)
-      this.#ids = this.#prompts.extend(kept, bridge.rendered.ids)
-    }
+    if (bridge.ok) this.#append(completionIds, bridge.numKept, bridge.rendered.ids)
     return bridge
   }
 
@@ -117,26 +148,122 @@ export class Conversation {
    * @throws {FulmarError} As {@link Conversation.parse} and {@link Conversation.extend}.
    */
   turn(completionIds: Uint32Array, messages: JsonList<Message>): ConversationTurn {
-    const parsed = this.parse(completionIds)
-    return { parsed, bridge: this.extend(completionIds, messages) }
+    const turn = this.#core.turn(completionIds, messages)
+    const { bridge } = turn
+    if (bridge.ok) this.#append(completionIds, bridge.numKept, bridge.rendered.ids)
+    return turn
+  }
+
+  /** @internal Records a completion in the ledger and parses it. One without tokens is only parsed. */
+  [answerSoon](sampled: Sampled): Promise<Answered> {
+    return this.#core.answerSoon(sampled)
+  }
+
+  /** @internal As {@link Conversation.extend}. */
+  async [extendSoon](completionIds: Uint32Array, messages: JsonList<Message>): Promise<Extended> {
+    const extended = await this.#core.extendSoon(completionIds, messages)
+    if (extended.ok) this.#append(completionIds, extended.numKept, extended.ids)
+    return extended
+  }
+
+  /** @internal Returns the ledger of the recorded completions, which begins an empty one. */
+  [takeLedger](): Ledger {
+    return this.#core.takeLedger()
   }
 
   /** Gives the native memory back. The ids stay. */
   [Symbol.dispose](): void {
     this.#core.free()
   }
+
+  #append(completionIds: Uint32Array, numKept: number, ids: Uint32Array): void {
+    const kept = numKept === completionIds.length ? completionIds : completionIds.subarray(0, numKept)
+    this.#ids = this.#prompts.extend(kept, ids)
+  }
 }
 
 /** Calls a renderer with the whole prompt in each step. */
-function stepByStep(
-  renderer: Renderer,
-  tools: JsonList<ToolSpec>,
-  promptIds: () => Uint32Array,
-): ConversationCore {
-  return {
-    start: (messages) => renderer.render(messages, { tools, addGenerationPrompt: true }),
-    parse: (completionIds) => renderer.parse(completionIds, { promptIds: promptIds(), tools }),
-    extend: (completionIds, messages) => renderer.bridge(promptIds(), completionIds, messages, { tools }),
-    free: () => undefined,
+class StepByStep implements ConversationCore {
+  readonly #renderer: Renderer
+  readonly #tools: JsonList<ToolSpec>
+  readonly #promptIds: () => Uint32Array
+  #ledger: Ledger | undefined
+  /** The origins of the last tokens of the prompt. */
+  #tail: Pick<Turn, 'origins' | 'messageIndices' | 'messageOffset' | 'bridgeRefusal'> = {}
+  #numMessages = 0
+  #refusal: BridgeRefusal | undefined
+
+  constructor(renderer: Renderer, tools: JsonList<ToolSpec>, promptIds: () => Uint32Array) {
+    this.#renderer = renderer
+    this.#tools = tools
+    this.#promptIds = promptIds
+  }
+
+  start(messages: JsonList<Message>): Rendered {
+    const rendered = this.#renderer.render(messages, { tools: this.#tools, addGenerationPrompt: true })
+    this.#setTail(rendered, 0)
+    if (this.#refusal) this.#tail = { ...this.#tail, bridgeRefusal: this.#refusal }
+    this.#refusal = undefined
+    this.#numMessages = messages.length
+    return rendered
+  }
+
+  parse(completionIds: Uint32Array): ParsedResponse {
+    return this.#renderer.parse(completionIds, { promptIds: this.#promptIds(), tools: this.#tools })
+  }
+
+  extend(completionIds: Uint32Array, messages: JsonList<Message>): Bridge {
+    const tools = this.#tools
+    const bridge = this.#renderer.bridge(this.#promptIds(), completionIds, messages, { tools })
+    if (bridge.ok) {
+      this.#numMessages += 1
+      this.#setTail(bridge.rendered, this.#numMessages)
+      this.#numMessages += messages.length
+      this.#refusal = undefined
+    } else {
+      this.#refusal = bridge.reason
+    }
+    return bridge
+  }
+
+  turn(completionIds: Uint32Array, messages: JsonList<Message>): ConversationTurn {
+    const parsed = this.parse(completionIds)
+    return { parsed, bridge: this.extend(completionIds, messages) }
+  }
+
+  async answerSoon(sampled: Sampled): Promise<Answered> {
+    try {
+      this.#ledger ??= new Ledger()
+      if (sampled.completionIds.length > 0)
+        this.#ledger.recordTurn({ promptIds: this.#promptIds(), ...sampled, ...this.#tail })
+    } catch (error) {
+      return { ok: false, part: 'record', error }
+    }
+    try {
+      return { ok: true, parsed: this.parse(sampled.completionIds) }
+    } catch (error) {
+      return { ok: false, part: 'parse', error }
+    }
+  }
+
+  async extendSoon(completionIds: Uint32Array, messages: JsonList<Message>): Promise<Extended> {
+    const bridge = this.extend(completionIds, messages)
+    if (!bridge.ok) return bridge
+    const { numKept, rendered } = bridge
+    return { ok: true, numKept, ids: rendered.ids, rendered: () => rendered }
+  }
+
+  takeLedger(): Ledger {
+    const ledger = this.#ledger ?? new Ledger()
+    this.#ledger = undefined
+    return ledger
+  }
+
+  free(): void {
+    this.#ledger?.[Symbol.dispose]()
+  }
+
+  #setTail({ origins, messageIndices }: Rendered, messageOffset: number): void {
+    this.#tail = { origins, messageIndices, messageOffset }
   }
 }

@@ -1,11 +1,12 @@
 /** The one door to renderers. */
 
 import { checkGiven, checkKnownKeys, checkList, checkTypedArray, FulmarError, Handle } from '../core/index.js'
-import { type RawConversation, type RawRenderer, raw } from '../native/index.js'
+import { type RawRenderer, raw } from '../native/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
 import { type ConversationCore, converse } from './conversation.js'
 import { checkContentPlace, type Message } from './message.js'
-import { type CheckMessage, withMessages } from './packed-messages.js'
+import { NativeConversations } from './native-conversations.js'
+import { withMessages } from './packed-messages.js'
 import { CONVERSATION_KEYS, packTexts } from './packed-texts.js'
 import { fromText } from './parsed-text.js'
 import { optionsText, toText } from './render-options.js'
@@ -106,6 +107,7 @@ interface Facts extends Pick<DisposableRenderer, 'name' | 'reason'> {
 class NativeRenderer implements DisposableRenderer {
   readonly #native: Handle<RawRenderer>
   readonly #facts: Facts
+  #conversations: NativeConversations | undefined
   readonly name: DisposableRenderer['name']
   readonly reason: string
   readonly stopIds: readonly number[]
@@ -207,9 +209,11 @@ class NativeRenderer implements DisposableRenderer {
   }
 
   [converse](tools: JsonList<ToolSpec>): ConversationCore {
-    const text = toText(tools)
-    const make = () => this.#native.call((native) => new raw.Conversation(native, text))
-    return new NativeConversation(new Handle('Conversation', make), this.#check)
+    // A disposed renderer opens no more conversations, though those that are open go on.
+    return this.#native.call((native) => {
+      this.#conversations ??= new NativeConversations(native, this.#check)
+      return this.#conversations.open(tools)
+    })
   }
 
   parse(ids: Uint32Array, options: ParseOptions = {}): ParsedResponse {
@@ -230,39 +234,6 @@ class NativeRenderer implements DisposableRenderer {
   }
 
   [Symbol.dispose](): void {
-    this.#native.free()
-  }
-}
-
-/** A conversation whose tokens the core holds. */
-class NativeConversation implements ConversationCore {
-  readonly #native: Handle<RawConversation>
-  readonly #check: CheckMessage | undefined
-
-  constructor(native: Handle<RawConversation>, check: CheckMessage | undefined) {
-    this.#native = native
-    this.#check = check
-  }
-
-  start(messages: JsonList<Message>): Rendered {
-    const start = (native: RawConversation) =>
-      withMessages(messages, (text, numPacked) => native.start(text, numPacked), this.#check)
-    return fromWords(this.#native.call(start)).rendered
-  }
-
-  parse(completionIds: Uint32Array): ParsedResponse {
-    checkTypedArray('completionIds', completionIds, Uint32Array)
-    return fromText(this.#native.call((native) => native.parse(completionIds)))
-  }
-
-  extend(completionIds: Uint32Array, messages: JsonList<Message>): Bridge {
-    checkTypedArray('completionIds', completionIds, Uint32Array)
-    const extend = (native: RawConversation) =>
-      withMessages(messages, (text, numPacked) => native.extend(completionIds, text, numPacked), this.#check)
-    return bridgeOf(this.#native.call(extend))
-  }
-
-  free(): void {
     this.#native.free()
   }
 }

@@ -28,11 +28,14 @@ import type { Fork, LedgerSample, RecordedTurn, Segment, TrainingSample, Turn } 
  * ```
  */
 export class Ledger {
-  #native: Handle<RawLedger>
+  readonly #native: Handle<RawLedger>
 
   /** An empty ledger. */
-  constructor() {
-    this.#native = new Handle('Ledger', () => new raw.Ledger())
+  constructor()
+  /** @internal The ledger that `make` takes from the core. */
+  constructor(make: () => RawLedger)
+  constructor(make: () => RawLedger = () => new raw.Ledger()) {
+    this.#native = new Handle('Ledger', make)
   }
 
   /**
@@ -42,7 +45,7 @@ export class Ledger {
    */
   static fromJSON(json: unknown): Ledger {
     const text = call(() => (typeof json === 'string' ? json : String(JSON.stringify(json))))
-    return Ledger.#read(() => raw.Ledger.fromJson(text))
+    return new Ledger(() => raw.Ledger.fromJson(text))
   }
 
   /** The whole ledger, ready for JSON. Log-probabilities come back bit for bit. */
@@ -72,20 +75,12 @@ export class Ledger {
    */
   static fromBytes(bytes: Uint8Array): Ledger {
     checkTypedArray('bytes', bytes, Uint8Array)
-    return Ledger.#read(() => raw.Ledger.fromBytes(bytes))
+    return new Ledger(() => raw.Ledger.fromBytes(bytes))
   }
 
   /** The whole ledger as bytes, with a version number and a checksum. Equal ledgers give equal bytes. A new array. */
   toBytes(): Uint8Array {
     return this.#native.call((native) => native.toBytes())
-  }
-
-  static #read(make: () => RawLedger): Ledger {
-    const read = new Handle('Ledger', make)
-    const ledger = new Ledger()
-    ledger.#native.free()
-    ledger.#native = read
-    return ledger
   }
 
   /**
@@ -203,12 +198,17 @@ const TURN_KEYS = [
 function checkTurn(turn: Turn): void {
   checkKnownKeys('turn', turn, TURN_KEYS)
   checkTypedArray('turn.promptIds', turn.promptIds, Uint32Array)
-  checkTypedArray('turn.completionIds', turn.completionIds, Uint32Array)
-  checkTypedArray('turn.logProbs', turn.logProbs, Float32Array)
-  checkTypedArray('turn.sampledLogProbs', turn.sampledLogProbs, Float32Array)
+  checkSampled(turn)
   if (turn.origins !== undefined) checkTypedArray('turn.origins', turn.origins, Uint8Array)
   if (turn.messageIndices !== undefined)
     checkTypedArray('turn.messageIndices', turn.messageIndices, Int32Array)
+}
+
+/** @internal Refuses arrays of another type. */
+export function checkSampled(turn: Pick<Turn, 'completionIds' | 'logProbs' | 'sampledLogProbs'>): void {
+  checkTypedArray('turn.completionIds', turn.completionIds, Uint32Array)
+  checkTypedArray('turn.logProbs', turn.logProbs, Float32Array)
+  checkTypedArray('turn.sampledLogProbs', turn.sampledLogProbs, Float32Array)
 }
 
 /** A plain object: in WebAssembly the answer's properties are copied at each access. */

@@ -103,6 +103,18 @@ export type BridgeRefusal =
   | 'opaque_template'
   | 'over_length'
 
+/** @internal Every {@link BridgeRefusal}, in the core's order. */
+export const BRIDGE_REFUSALS: readonly BridgeRefusal[] = [
+  'empty_prompt',
+  'empty_extension',
+  'assistant_in_extension',
+  'unknown_role',
+  'user_query_under_tool_cycle',
+  'open_reasoning_after_stop',
+  'opaque_template',
+  'over_length',
+]
+
 /**
  * Messages that may be appended after an assistant's turn without changing the tokens before them in a new
  * rendering: all, answers of tools only, or not even those; `unknown` if it cannot be determined. A bridge

@@ -111,7 +111,7 @@ export class Rng {
    * @throws {FulmarError} `OUT_OF_RANGE` as {@link Rng.fork} and {@link Rng.below}.
    */
   belowAt(path: readonly number[], bound: number): number {
-    return this.#native.call((rng) => rng.belowAt(Float64Array.from(path), bound))
+    return this.#native.call((rng) => rng.belowAt(new Float64Array(path), bound))
   }
 
   /**

@@ -20,9 +20,9 @@ export interface Raw extends Partial<RawAddon> {
     /** Reads a whole file. */
     read(bytes: Uint8Array, name: string, options: string): RawColumnsFile
   }
-  readonly Conversation: {
-    /** Makes a conversation without tokens; it shares the renderer. */
-    new (renderer: RawRenderer, tools: string): RawConversation
+  readonly Conversations: {
+    /** Makes no conversations of a renderer, which they share. */
+    new (renderer: RawRenderer): RawConversations
   }
   readonly Decoder: {
     /** Makes a decoder with random weights. */
@@ -652,18 +652,18 @@ export interface RawColumnsFile extends RawOwner {
   metadata(): RawTensorDict
 }
 
-/** The conversation of `fulmar_chat::Conversation`. */
-export interface RawConversation extends RawOwner {
+/** The conversations of `fulmar_chat::Conversations`. */
+export interface RawConversations extends RawOwner {
+  /** Opens a conversation without tokens; returns its key. */
+  open(tools: string): number
+  /** Closes a conversation. */
+  close(key: number): void
   /** Replaces the prompt, see `Rendered::to_words`. */
-  start(messages: string, numPacked?: number | null | undefined): Uint32Array
-  /** Parses a completion of the prompt, see `Parsed::to_text`. */
-  parse(completion: Uint32Array): string
-  /** Extends the prompt, see `Extension::to_words`, or returns the name of a refusal. */
-  extend(
-    completion: Uint32Array,
-    messages: string,
-    numPacked?: number | null | undefined,
-  ): Uint32Array | string
+  start(key: number, messages: string, numPacked?: number | null | undefined): Uint32Array
+  /** Runs steps, see `fulmar_chat::Conversations::run`. */
+  run(steps: Uint32Array, floats: Float32Array, packed: string, numRecords: number): RawAnswers
+  /** Returns the ledger of a conversation, which begins an empty one. */
+  takeLedger(key: number): RawLedger
 }
 
 /** The decoder of `fulmar_model::Decoder`. */
@@ -1944,6 +1944,12 @@ export interface RawUnpaddedTokenBatch extends RawOwner {
   pad(values: Float32Array): Float32Array
   /** Returns padded rows as one value per token. */
   unpad(padded: Float32Array): Float32Array
+}
+
+/** Answers of `fulmar_chat::Answers`. */
+export interface RawAnswers {
+  readonly words: Uint32Array
+  readonly text: string
 }
 
 /** One drawn token. */

@@ -1,6 +1,6 @@
 /** Deadline of a whole rollout. */
 
-import { onAbort } from '../async/index.js'
+import { Deadlines, onAbort } from '../async/index.js'
 import type { Clock } from '../telemetry/index.js'
 
 /** Combines the signal of the caller with the deadline of a rollout, if any. */
@@ -18,7 +18,7 @@ export class RolloutLimit {
     }
     const own = new AbortController()
     let hasExpired = false
-    const stopTimer = clock.startTimer(timeoutMs, () => {
+    const stopTimer = Deadlines.of(clock).start(timeoutMs, () => {
       hasExpired = !own.signal.aborted
       own.abort()
     })

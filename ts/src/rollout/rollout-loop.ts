@@ -3,14 +3,14 @@
  *
  * ```text
  * output = env.init()
- * while output is ongoing: completion = policy.generate(prompt) -> ledger -> output = env.step(completion) -> turn
+ * while output is ongoing: completion = policy.generate(prompt) -> output = env.step(completion), with the ledger -> turn
  * ```
  *
  * Sampled tokens are kept even if the environment fails.
  */
 
 import { type BoundedResult, bounded, type CallContext, type DeadlineResult } from '../async/index.js'
-import { type BranchReason, type BridgeRefusal, Ledger } from '../chat/index.js'
+import type { BranchReason, BridgeRefusal, Ledger } from '../chat/index.js'
 import { messageOf } from '../core/index.js'
 import type { RolloutStatus } from '../env/index.js'
 import type { Completion, GenerateRequest, Policy } from '../policy/index.js'
@@ -24,7 +24,13 @@ import {
   type RolloutTurn,
   type RolloutTurnId,
 } from './rollout.js'
-import type { TokenEnv, TokenEnvOutput, TokenPrompt } from './token-env.js'
+import {
+  recordStep,
+  type TokenEnv,
+  type TokenEnvOutput,
+  type TokenPrompt,
+  takeRecorded,
+} from './token-env.js'
 
 /** Options of sampling. */
 export interface SamplingOptions {
@@ -93,17 +99,15 @@ export interface RolloutLoopOptions {
  */
 export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredRollout | undefined> {
   const { env, groupId, rolloutId, attempt, maxTotalTokens, signal, hasExpired, pacer } = options
-  const ledger = new Ledger()
   const turns: RolloutTurn[] = []
   const end = (status: RolloutStatus, cause: RolloutCause | null): UnscoredRollout => {
-    return { groupId, rolloutId, attempt, status, cause, turns, ledger }
+    return { groupId, rolloutId, attempt, status, cause, turns, ledger: env[takeRecorded]() }
   }
   const stop = () => {
     if (hasExpired()) {
       const message = 'rollout must end in time: it did not'
       return end('error_timeout', { stage: 'rollout', kind: 'deadline', message })
     }
-    ledger[Symbol.dispose]()
     return undefined
   }
   let numLeft = maxTotalTokens
@@ -119,19 +123,18 @@ export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredR
       const drawn = readDrawn(result, request.requestId)
       if (!drawn.ok) return end(drawn.status, drawn.cause)
       const { completion } = drawn
-      const recorded = record(ledger, prompt, completion, output.bridgeRefusal)
-      if (recorded) return end('error', recorded)
-      numLeft -= completion.ids.length
       const pause = pacer.pass()
       if (pause) await pause
-      output = await env.step(completion)
+      const stepped = await env[recordStep](completion)
+      if ('unrecorded' in stepped) return end('error', stepped.unrecorded)
+      output = stepped
+      numLeft -= completion.ids.length
       turns.push(toTurn(id, prompt, completion, output))
     }
     const isSpent = output.status === 'truncated_length' && numLeft <= 0
     return end(isSpent ? 'truncated_total_tokens' : output.status, output.cause)
   } catch (error) {
     if (signal?.aborted) return stop()
-    ledger[Symbol.dispose]()
     throw error
   } finally {
     env[Symbol.dispose]()

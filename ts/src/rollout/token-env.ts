@@ -14,9 +14,11 @@
 
 import { type BoundedResult, bounded, type DeadlineResult, unlessAborted } from '../async/index.js'
 import { assistantMessage } from '../chat/assistant-message.js'
+import { answerSoon, extendSoon, takeLedger } from '../chat/conversation.js'
 import {
   type BridgeRefusal,
   Conversation,
+  Ledger,
   type Message,
   type Rendered,
   type Renderer,
@@ -100,6 +102,12 @@ export interface TokenEnvOutput {
    */
   readonly bridgeRefusal: BridgeRefusal | null
 }
+
+/** @internal The step of a rollout: records the completion, too, together with those of other rollouts. */
+export const recordStep: unique symbol = Symbol('recordStep')
+
+/** @internal Returns the ledger of the recorded completions. */
+export const takeRecorded: unique symbol = Symbol('takeRecorded')
 
 /** A prompt as messages and as tokens. */
 export interface TokenPrompt {
@@ -217,12 +225,45 @@ export class TokenEnv {
    * Processes a completion of the last prompt.
    * @throws {FulmarError} `ABORTED` if the signal fires; `CLOSED` if there is no prompt to complete.
    */
-  async step({ ids, finishReason }: Pick<Completion, 'ids' | 'finishReason'>): Promise<TokenEnvOutput> {
-    const conversation = this.#conversation
-    if (conversation === undefined || !this.#hasPrompt)
-      throw new FulmarError('CLOSED', 'step must follow an ongoing init: there is no prompt to complete')
+  async step(completion: Pick<Completion, 'ids' | 'finishReason'>): Promise<TokenEnvOutput> {
+    const conversation = this.#ongoing()
     this.#numTurns += 1
-    const parsed = attempt('parse', () => assistantMessage(conversation.parse(ids)))
+    const parsed = attempt('parse', () => assistantMessage(conversation.parse(completion.ids)))
+    return await this.#answer(conversation, completion, parsed)
+  }
+
+  /** @internal A completion that cannot be recorded has not been stepped: it is an error of the policy. */
+  async [recordStep](completion: Completion): Promise<TokenEnvOutput | UnrecordedStep> {
+    const conversation = this.#ongoing()
+    const { ids, logProbs, sampledLogProbs, minPolicyVersion: min, maxPolicyVersion: max } = completion
+    const { policyVersions: policyVersion = { min, max } } = completion
+    const sampled = { completionIds: ids, logProbs, sampledLogProbs, policyVersion }
+    const answered = await conversation[answerSoon](sampled)
+    if (!answered.ok && answered.part === 'record')
+      return { unrecorded: { stage: 'generate', kind: 'invalid_output', message: messageOf(answered.error) } }
+    this.#numTurns += 1
+    const parsed = attempt('parse', () => {
+      if (!answered.ok) throw answered.error
+      return assistantMessage(answered.parsed)
+    })
+    return await this.#answer(conversation, completion, parsed)
+  }
+
+  /** @internal Call it once. */
+  [takeRecorded](): Ledger {
+    return this.#conversation?.[takeLedger]() ?? new Ledger()
+  }
+
+  #ongoing(): Conversation {
+    if (this.#conversation && this.#hasPrompt) return this.#conversation
+    throw new FulmarError('CLOSED', 'step must follow an ongoing init: there is no prompt to complete')
+  }
+
+  async #answer(
+    conversation: Conversation,
+    { ids, finishReason }: Pick<Completion, 'ids' | 'finishReason'>,
+    parsed: Attempt<Message>,
+  ): Promise<TokenEnvOutput> {
     if (!parsed.ok) return ended('error_parse', parsed.cause)
     const completionMessage = parsed.value
     if (finishReason === 'length' && !this.#continues)
@@ -235,7 +276,7 @@ export class TokenEnv {
     const result = unlessAborted(asked, this.#signal)
     const answer = checkAnswer('step', result, checkStepOutput)
     if (!answer.ok) return ended(answer.status, answer.cause, { completionMessage })
-    return this.#advance(conversation, completionMessage, ids, answer.value)
+    return await this.#advance(conversation, completionMessage, ids, answer.value)
   }
 
   /** Closes the environment and frees the tokens. Repeated calls are harmless. The caller may ignore its errors. */
@@ -250,35 +291,37 @@ export class TokenEnv {
     this.#conversation?.[Symbol.dispose]()
   }
 
-  #advance(
+  async #advance(
     conversation: Conversation,
     completionMessage: Message,
     completionIds: Uint32Array,
     { envMessages, envRewards, done }: ReturnType<typeof checkStepOutput>,
-  ): TokenEnvOutput {
+  ): Promise<TokenEnvOutput> {
     const said = { completionMessage, envMessages, envRewards }
     this.#messages = [...this.#messages, completionMessage, ...envMessages]
     if (done) return ended('completed', null, said)
     if (this.#numTurns >= this.#maxTurns) return ended('truncated_max_turns', null, said)
-    const next = this.#extend(conversation, completionIds, envMessages)
+    const next = await this.#extend(conversation, completionIds, envMessages)
     if (!next.ok) return ended('error', next.cause, said)
     const { prompt, bridgeRefusal } = next.value
     return this.#offer(prompt, said, bridgeRefusal, { keepTooLong: false })
   }
 
-  #extend(
+  async #extend(
     conversation: Conversation,
     completionIds: Uint32Array,
     envMessages: readonly Message[],
-  ): Attempt<Extension> {
-    return attempt('render', () => {
-      const bridge = conversation.extend(completionIds, envMessages)
-      if (!bridge.ok) return { prompt: this.#render(conversation), bridgeRefusal: bridge.reason }
+  ): Promise<Attempt<Extension>> {
+    try {
+      const bridge = await conversation[extendSoon](completionIds, envMessages)
+      if (!bridge.ok)
+        return { ok: true, value: { prompt: this.#render(conversation), bridgeRefusal: bridge.reason } }
       const messageOffset = this.#messages.length - envMessages.length
-      const { ids } = conversation
-      const prompt = { messages: this.#messages, ids, rendered: bridge.rendered, messageOffset }
-      return { prompt, bridgeRefusal: null }
-    })
+      const prompt = new ExtendedPrompt(this.#messages, conversation.ids, messageOffset, bridge.rendered)
+      return { ok: true, value: { prompt, bridgeRefusal: null } }
+    } catch (error) {
+      return failed('render', error)
+    }
   }
 
   #render(conversation: Conversation): TokenPrompt {
@@ -309,6 +352,37 @@ export class TokenEnv {
   }
 }
 
+/** @internal A step whose completion cannot be recorded. */
+export interface UnrecordedStep {
+  readonly unrecorded: RolloutCause
+}
+
+/** A prompt whose origins are made into columns on request: few read them, and the ledger has them. */
+class ExtendedPrompt implements TokenPrompt {
+  readonly messages: readonly Message[]
+  readonly ids: Uint32Array
+  readonly messageOffset: number
+  readonly #makeRendered: () => Rendered
+  #rendered: Rendered | undefined
+
+  constructor(
+    messages: readonly Message[],
+    ids: Uint32Array,
+    messageOffset: number,
+    makeRendered: () => Rendered,
+  ) {
+    this.messages = messages
+    this.ids = ids
+    this.messageOffset = messageOffset
+    this.#makeRendered = makeRendered
+  }
+
+  get rendered(): Rendered {
+    this.#rendered ??= this.#makeRendered()
+    return this.#rendered
+  }
+}
+
 interface Extension {
   readonly prompt: TokenPrompt
   readonly bridgeRefusal: BridgeRefusal | null
@@ -323,8 +397,12 @@ function attempt<T>(stage: RolloutStage, body: () => T): Attempt<T> {
   try {
     return { ok: true, value: body() }
   } catch (error) {
-    return { ok: false, cause: { stage, kind: 'renderer', message: `${messageOf(error)}${remedyOf(error)}` } }
+    return failed(stage, error)
   }
+}
+
+function failed(stage: RolloutStage, error: unknown): Extract<Attempt<never>, { ok: false }> {
+  return { ok: false, cause: { stage, kind: 'renderer', message: `${messageOf(error)}${remedyOf(error)}` } }
 }
 
 /** Returns what to do about tools that the template does not show. */

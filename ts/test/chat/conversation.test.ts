@@ -2,6 +2,7 @@
 
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { answerSoon, extendSoon, takeLedger } from '../../src/chat/conversation.js'
 import {
   type Bridge,
   Conversation,
@@ -14,6 +15,7 @@ import {
   type Renderer,
   type ToolSpec,
 } from '../../src/chat/index.js'
+import type { FulmarError } from '../../src/core/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 import { alphabet, configs, specialTokens } from './families.js'
 
@@ -86,13 +88,14 @@ function play(player: Player, all: readonly Turn[], encode: (pieces: readonly st
   let rendered = player.start([question])
   let refusal: Extract<Bridge, { ok: false }>['reason'] | undefined
   let prompt = player.ids
+  let [numMessages, messageOffset] = [1, 0]
   for (const { pieces, replies } of all) {
     const completionIds = encode(pieces)
     const { origins, messageIndices } = rendered
     const logProbs = new Float32Array(completionIds.length)
     ledger.recordTurn({
       ...{ promptIds: prompt, completionIds, logProbs, sampledLogProbs: logProbs, policyVersion: 1 },
-      ...{ origins, messageIndices, ...(refusal && { bridgeRefusal: refusal }) },
+      ...{ origins, messageIndices, messageOffset, ...(refusal && { bridgeRefusal: refusal }) },
     })
     const before = [...prompt]
     let taken: ReturnType<Player['turn']>
@@ -105,6 +108,8 @@ function play(player: Player, all: readonly Turn[], encode: (pieces: readonly st
     const { parsed, bridge } = taken
     expect([...prompt], 'an earlier prompt is unchanged').toEqual(before)
     refusal = bridge.ok ? undefined : bridge.reason
+    messageOffset = bridge.ok ? numMessages + 1 : 0
+    numMessages = bridge.ok ? messageOffset + replies.length : 2
     rendered = bridge.ok ? bridge.rendered : player.start([question, { role: 'user', content: 'again' }])
     prompt = player.ids
     seen.push({ parsed, bridge, rendered, ids: [...prompt] })
@@ -112,7 +117,117 @@ function play(player: Player, all: readonly Turn[], encode: (pieces: readonly st
   return { seen, ledger: ledger.toJSON(), samples: ledger.samples() }
 }
 
+/** As {@link play}, by steps that run together with those of other conversations. */
+async function playSoon(
+  conversation: Conversation,
+  all: readonly Turn[],
+  encode: (pieces: readonly string[]) => Uint32Array,
+) {
+  const seen: Seen[] = []
+  let rendered = conversation.start([question])
+  for (const { pieces, replies } of all) {
+    const completionIds = encode(pieces)
+    const logProbs = new Float32Array(completionIds.length)
+    const sampled = { completionIds, logProbs, sampledLogProbs: logProbs, policyVersion: 1 }
+    const answered = await conversation[answerSoon](sampled)
+    try {
+      if (!answered.ok) throw answered.error
+      const extended = await conversation[extendSoon](completionIds, replies)
+      rendered = extended.ok
+        ? extended.rendered()
+        : conversation.start([question, { role: 'user', content: 'again' }])
+      const { parsed } = answered
+      const bridge = extended.ok ? { ok: true as const, numKept: extended.numKept, rendered } : extended
+      seen.push({ parsed, bridge, rendered, ids: [...conversation.ids] })
+    } catch (error) {
+      seen.push({ error: String(error) })
+      break
+    }
+  }
+  using ledger = conversation[takeLedger]()
+  return { seen, ledger: ledger.toJSON(), samples: ledger.samples() }
+}
+
 describe('Conversation', () => {
+  it('has the same in steps of many at the same time, in every family', async () => {
+    using tokenizer = new CharTokenizer({ alphabet, specialTokens })
+    for (const config of configs) {
+      using renderer = createRenderer(tokenizer, config)
+      const encode = (pieces: readonly string[]) =>
+        Uint32Array.of(
+          ...pieces.flatMap((piece) => tokenizer.idOf(piece) ?? [...tokenizer.encode(piece).ids]),
+          ...tokenizer.encode('x').ids,
+        )
+      const ownTools = config.name === 'chatml' ? [] : tools
+      await fc.assert(
+        fc.asyncProperty(fc.array(turns, { minLength: 2, maxLength: 5 }), async (each) => {
+          const conversations = each.map(() => new Conversation(renderer, { tools: ownTools }))
+          const plays = conversations.map((conversation, index) =>
+            playSoon(conversation, each[index] ?? [], encode),
+          )
+          const expected = each.map((all) => play(stepByStep(renderer, ownTools), all, encode))
+          expect(await Promise.all(plays), config.name).toEqual(expected)
+          for (const conversation of conversations) conversation[Symbol.dispose]()
+        }),
+        { numRuns: 5, seed: 8 },
+      )
+    }
+  })
+
+  it('runs a step that cannot be packed alone, and one of a conversation that was disposed not at all', async () => {
+    using tokenizer = new CharTokenizer({ alphabet, specialTokens })
+    using renderer = createRenderer(tokenizer, { name: 'chatml' })
+    const contents = ['a', 'a\0ub', '\ufffd', '\ud83d', 'b', 'c']
+    const all = contents.map(() => new Conversation(renderer))
+    for (const conversation of all) conversation.start([question])
+    const ids = tokenizer.encode('x').ids
+    const steps = all.map((conversation, index) =>
+      conversation[extendSoon](ids, [{ role: 'user', content: contents[index] ?? '' }]),
+    )
+    all.at(-1)?.[Symbol.dispose]()
+    // Its key is given again at once, and must not be mistaken for the disposed one.
+    using next = new Conversation(renderer)
+    const settled = await Promise.allSettled(steps)
+    expect(settled.map(({ status }) => status)).toEqual([
+      ...['fulfilled', 'rejected', 'rejected', 'rejected', 'fulfilled', 'rejected'],
+    ])
+    expect(next.ids.length).toBe(0)
+    const failures = settled.map((result) => (result.status === 'rejected' ? result.reason.code : undefined))
+    expect(failures).toEqual([undefined, 'UNKNOWN_TEXT', 'UNKNOWN_TEXT', 'MALFORMED', undefined, 'CLOSED'])
+    for (const conversation of all) conversation[Symbol.dispose]()
+  })
+
+  it('records nothing that a ledger refuses, and the turns of others at the same time', async () => {
+    using tokenizer = new CharTokenizer({ alphabet, specialTokens })
+    using renderer = createRenderer(tokenizer, { name: 'chatml' })
+    const completionIds = tokenizer.encode('x').ids
+    const logProbs = Float32Array.of(-0.5)
+    const good = { completionIds, logProbs, sampledLogProbs: logProbs, policyVersion: 3 }
+    const cases = [
+      ['SHAPE_MISMATCH', { ...good, logProbs: new Float32Array(2) }],
+      ['NON_FINITE', { ...good, sampledLogProbs: Float32Array.of(Number.NaN) }],
+      ['SHAPE_MISMATCH', { ...good, policyVersion: new Uint32Array(0) }],
+      ['SHAPE_MISMATCH', { ...good, policyVersion: new Uint32Array(2) }],
+      ['OUT_OF_RANGE', { ...good, policyVersion: { min: 2, max: 1 } }],
+      ['MALFORMED', { ...good, policyVersion: -1 }],
+      ['MALFORMED', { ...good, policyVersion: 2 ** 32 }],
+      ['MALFORMED', { ...good, policyVersion: { min: 0, max: undefined as never } }],
+      ['MALFORMED', { ...good, logProbs: [-0.5] as never }],
+      [undefined, good],
+      [undefined, { ...good, policyVersion: Uint32Array.of(2 ** 32 - 1) }],
+    ] as const
+    const all = cases.map(() => new Conversation(renderer))
+    for (const conversation of all) conversation.start([question])
+    const answers = await Promise.all(cases.map(([, sampled], index) => all[index]?.[answerSoon](sampled)))
+    const codes = answers.map(
+      (answer) => answer && !answer.ok && [answer.part, (answer.error as FulmarError).code],
+    )
+    expect(codes).toEqual(cases.map(([code]) => code !== undefined && ['record', code]))
+    const ledgers = all.map((conversation) => conversation[takeLedger]())
+    expect(ledgers.map(({ numTurns }) => numTurns)).toEqual(cases.map(([code]) => Number(code === undefined)))
+    for (const one of [...all, ...ledgers]) one[Symbol.dispose]()
+  })
+
   it('has the ids, masks and branches of the steps one by one, in every family', () => {
     using tokenizer = new CharTokenizer({ alphabet, specialTokens })
     for (const config of configs) {

@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use fulmar_core::{Error, ErrorKind, keep_integers};
-use memchr::{memchr, memmem};
+use fulmar_core::{Error, ErrorKind, keep_integers, limits};
+use memchr::{memchr, memchr_iter, memmem};
 use serde_json::{Map, Value};
 
 use super::{Node, check_num_messages};
@@ -19,7 +19,11 @@ const REPLACEMENT: &str = "\u{fffd}";
 /// Roles of plain messages, by their letters.
 const ROLES: [(u8, &str); 4] = [(b's', "system"), (b'u', "user"), (b'a', "assistant"), (b't', "tool")];
 
+/// Begins a record that is a JSON list of messages.
+const JSON: char = 'j';
+
 /// The records of a packed text that are not read yet.
+#[derive(Clone)]
 pub(crate) struct Records<'a> {
     rest: &'a str,
     num_left: usize,
@@ -52,20 +56,65 @@ impl<'a> Records<'a> {
         Ok(Some(record))
     }
 
-    /// Takes the messages up to an empty record.
+    /// Returns the `num_records` records of steps, of which some may be JSON.
     ///
     /// # Errors
-    /// `Malformed` for a record that is not a message, and if no empty record follows; the errors of
-    /// [`Message::from_value`], with the message's index; `LimitExceeded` for too many messages.
-    pub(crate) fn conversation(&mut self) -> Result<Vec<Message>> {
-        let mut messages = Vec::new();
+    /// `Malformed` if there is another number of them, or if one that is not JSON contains U+FFFD.
+    pub(crate) fn of_steps(packed: &'a str, num_records: usize) -> Result<Self> {
+        if memchr_iter(END, packed.as_bytes()).count() != num_records
+            || !packed.is_empty() && !packed.ends_with('\0')
+        {
+            return Err(misfit("another number of them"));
+        }
+        if memmem::find(packed.as_bytes(), REPLACEMENT.as_bytes()).is_some()
+            && packed.split('\0').any(|record| !record.starts_with(JSON) && record.contains(REPLACEMENT))
+        {
+            return Err(misfit("U+FFFD"));
+        }
+        Ok(Self { rest: packed, num_left: num_records })
+    }
+
+    /// Returns true if all records are taken.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Takes the records up to an empty one, without that.
+    ///
+    /// # Errors
+    /// `Malformed` if no empty record follows.
+    pub(crate) fn group(&mut self) -> Result<Self> {
+        let (whole, num_records) = (self.rest, self.num_left);
         loop {
+            let start = whole.len() - self.rest.len();
             match self.next()? {
                 None => return Err(misfit("a conversation without an end")),
-                Some("") => return Ok(messages),
-                Some(record) => push(&mut messages, record)?,
+                Some("") => {
+                    let num_left = num_records - self.num_left - 1;
+                    return Ok(Self { rest: &whole[..start], num_left });
+                }
+                Some(_) => {}
             }
         }
+    }
+
+    /// Returns the JSON of the messages, if these records are that.
+    pub(crate) fn as_json(&self) -> Option<&'a str> {
+        let record = self.rest.strip_suffix('\0').filter(|_| self.num_left == 1)?;
+        record.strip_prefix(JSON)
+    }
+
+    /// Takes all records as messages.
+    ///
+    /// # Errors
+    /// `Malformed` for a record that is not a message; the errors of [`Message::from_value`], with the message's
+    /// index; `LimitExceeded` for too many messages.
+    pub(crate) fn messages(&mut self) -> Result<Vec<Message>> {
+        let mut messages = Vec::with_capacity(self.num_left.min(limits::MESSAGES_MAX));
+        while let Some(record) = self.next()? {
+            push(&mut messages, record)?;
+        }
+        Ok(messages)
     }
 }
 
@@ -86,12 +135,7 @@ impl History {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn from_packed(packed: &str, num_messages: usize) -> Result<Self> {
-        let mut records = Records::of(packed, num_messages)?;
-        let mut messages = Vec::new();
-        while let Some(record) = records.next()? {
-            push(&mut messages, record)?;
-        }
-        Ok(Self { node: Node::Chat(messages) })
+        Ok(Self { node: Node::Chat(Records::of(packed, num_messages)?.messages()?) })
     }
 }
 

@@ -22,7 +22,9 @@ impl Rendered {
     /// ```
     #[must_use]
     pub fn to_words(&self) -> Vec<u32> {
-        words(self, 0)
+        let mut words = Vec::new();
+        append(&mut words, self, 0);
+        words
     }
 }
 
@@ -30,13 +32,20 @@ impl Extension {
     /// Returns [`Rendered::to_words`] with [`Extension::num_kept`] in second place.
     #[must_use]
     pub fn to_words(&self) -> Vec<u32> {
-        words(&self.rendered, self.num_kept as u32)
+        let mut words = Vec::new();
+        self.append_words(&mut words);
+        words
+    }
+
+    /// Appends [`Extension::to_words`] to `words`.
+    pub(crate) fn append_words(&self, words: &mut Vec<u32>) {
+        append(words, &self.rendered, self.num_kept as u32);
     }
 }
 
-fn words(rendered: &Rendered, second: u32) -> Vec<u32> {
+fn append(words: &mut Vec<u32>, rendered: &Rendered, second: u32) {
     let num_ids = rendered.ids.len();
-    let mut words = Vec::with_capacity(2 + 2 * num_ids + (3 * num_ids).div_ceil(4));
+    words.reserve(2 + 2 * num_ids + (3 * num_ids).div_ceil(4));
     words.extend([num_ids as u32, second]);
     words.extend_from_slice(&rendered.ids);
     words.extend(rendered.message_index.iter().map(|&index| index.cast_unsigned()));
@@ -46,5 +55,4 @@ fn words(rendered: &Rendered, second: u32) -> Vec<u32> {
     bytes.extend(rendered.origin.iter().map(|origin| origin.code()));
     bytes.resize((3 * num_ids).next_multiple_of(4), 0);
     words.extend(bytes.as_chunks().0.iter().map(|&word| u32::from_ne_bytes(word)));
-    words
 }
