@@ -115,8 +115,8 @@ export class NativeConversations {
     } catch {
       // Nothing has run, as a content cannot be packed; or the only step has failed. Each runs alone, for its error.
     }
-    open.forEach((step, index) => void step.take(answers[index]))
-    for (const step of steps) if (!step.conversation.isOpen && !open.includes(step)) step.take(undefined)
+    let index = 0
+    for (const step of steps) step.take(step === open[index] ? answers[index++] : undefined)
   }
 
   /** Runs steps in one call. @throws {FulmarError} If none has run. */
@@ -212,23 +212,23 @@ class NativeConversation implements ConversationCore {
     return { parsed: this.parse(completionIds), bridge: this.extend(completionIds, messages) }
   }
 
-  answerSoon(sampled: Sampled): Promise<Answered> {
+  async answerSoon(sampled: Sampled): Promise<Answered> {
     const { completionIds } = sampled
     // The ledger has no turn without a token.
-    const parts = completionIds.length === 0 ? PARSE : RECORD | PARSE
-    return new Promise((resolve) => {
+    if (completionIds?.length === 0) return this.#answerAlone(sampled, PARSE)
+    try {
+      checkSampled(sampled)
+      checkVersions(sampled.policyVersion)
+    } catch (error) {
+      return { ok: false, part: 'record', error }
+    }
+    const parts = RECORD | PARSE
+    return await new Promise((resolve) => {
       const take = (answer?: Answer) => {
         if (answer?.done === parts) resolve({ ok: true, parsed: fromText(answer.text) })
         else resolve(this.#answerAlone(sampled, parts & ~(answer?.done ?? 0)))
       }
-      try {
-        checkSampled(sampled)
-        checkVersions(sampled.policyVersion)
-        const recorded = parts & RECORD ? { sampled } : {}
-        this.#all.soon({ conversation: this, parts, completionIds, ...recorded, take })
-      } catch (error) {
-        resolve({ ok: false, part: 'record', error })
-      }
+      this.#all.soon({ conversation: this, parts, completionIds, sampled, take })
     })
   }
 

@@ -169,7 +169,7 @@ describe('Conversation', () => {
           expect(await Promise.all(plays), config.name).toEqual(expected)
           for (const conversation of conversations) conversation[Symbol.dispose]()
         }),
-        { numRuns: 5, seed: 8 },
+        { numRuns: 3, seed: 8 },
       )
     }
   })
@@ -213,6 +213,7 @@ describe('Conversation', () => {
       ['MALFORMED', { ...good, policyVersion: 2 ** 32 }],
       ['MALFORMED', { ...good, policyVersion: { min: 0, max: undefined as never } }],
       ['MALFORMED', { ...good, logProbs: [-0.5] as never }],
+      ['MALFORMED', { ...good, completionIds: undefined as never }],
       [undefined, good],
       [undefined, { ...good, policyVersion: Uint32Array.of(2 ** 32 - 1) }],
     ] as const
