@@ -77,6 +77,7 @@ pub(crate) fn attention(
     card.queue("attention_f32", grid(num_rows, num_heads, head_dim, head_dim + 2 * TILE + 9), arguments)
 }
 
+#[expect(clippy::too_many_arguments, reason = "the operation has eight, and the card is one more argument")]
 pub(crate) fn attention_backward(
     card: Card,
     shape: AttentionShape,
