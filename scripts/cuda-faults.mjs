@@ -218,7 +218,11 @@ export const FAULTS = [
     'if (lane == 0 && block < blocks) sums_c',
     'if (lane == 0) sums_c',
   ),
-  optimizer('the sum of nothing is positive', 'sum_in_order<THREADS>(-0.0', 'sum_in_order<THREADS>(0.0'),
+  optimizer(
+    'the sum of nothing is positive',
+    '(-0.0, sums_c, blocks, (float*)shared)',
+    '(0.0, sums_c, blocks, (float*)shared)',
+  ),
   optimizer(
     'a master keeps a weight that was changed',
     'rounded(w[at]) != halves[at] ? widened(halves[at]) : w[at]',

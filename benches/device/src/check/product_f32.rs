@@ -31,7 +31,7 @@ const SHAPES: [(usize, usize, usize); 16] = [
     (33, 31, 1),
 ];
 
-/// Which operands are turned, and whether the product is added to the result: products by weights, gradients of rows, and
+/// Operands that are turned, and `true` if the product is added to the result: products by weights, gradients of rows, and
 /// gradients of weights.
 const LAYOUTS: [([bool; 2], bool); 6] = [
     ([false, false], false),

@@ -204,7 +204,7 @@ fn squares(report: &mut Report, name: &str, decoder: &Decoder, on: Compute) -> R
     Ok(())
 }
 
-/// An adapter is trained beside frozen weights, scored without, and merged.
+/// An adapter of frozen weights is trained, left out of a score, and merged.
 fn adapted(report: &mut Report, name: &str, decoder: &Decoder, on: Compute) -> Result<()> {
     let mut pair = Pair::of(decoder, AdamWOptions::default().into(), on)?;
     let target_modules = ["q_proj", "o_proj", "up_proj", "down_proj"].map(str::to_owned).to_vec();

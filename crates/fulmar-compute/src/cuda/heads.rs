@@ -86,7 +86,7 @@ pub(crate) fn rotate_back(
     card.queue("heads_backward", grid, arguments)
 }
 
-/// What both rotations read.
+/// Inputs of both rotations on a card.
 struct Turn {
     width: usize,
     angles: Arc<Buffer<f32>>,
