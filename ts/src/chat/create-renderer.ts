@@ -209,7 +209,7 @@ class NativeRenderer implements DisposableRenderer {
   }
 
   [converse](tools: JsonList<ToolSpec>): ConversationCore {
-    // A disposed renderer opens no more conversations, though those that are open go on.
+    // A disposed renderer opens no more conversations; those that are open keep working.
     return this.#native.call((native) => {
       this.#conversations ??= new NativeConversations(native, this.#check)
       return this.#conversations.open(tools)

@@ -32,8 +32,6 @@ export class Ledger {
 
   /** An empty ledger. */
   constructor()
-  /** @internal The ledger that `make` takes from the core. */
-  constructor(make: () => RawLedger)
   constructor(make: () => RawLedger = () => new raw.Ledger()) {
     this.#native = new Handle('Ledger', make)
   }
@@ -45,7 +43,7 @@ export class Ledger {
    */
   static fromJSON(json: unknown): Ledger {
     const text = call(() => (typeof json === 'string' ? json : String(JSON.stringify(json))))
-    return new Ledger(() => raw.Ledger.fromJson(text))
+    return ledgerOf(() => raw.Ledger.fromJson(text))
   }
 
   /** The whole ledger, ready for JSON. Log-probabilities come back bit for bit. */
@@ -75,7 +73,7 @@ export class Ledger {
    */
   static fromBytes(bytes: Uint8Array): Ledger {
     checkTypedArray('bytes', bytes, Uint8Array)
-    return new Ledger(() => raw.Ledger.fromBytes(bytes))
+    return ledgerOf(() => raw.Ledger.fromBytes(bytes))
   }
 
   /** The whole ledger as bytes, with a version number and a checksum. Equal ledgers give equal bytes. A new array. */
@@ -167,6 +165,11 @@ export class Ledger {
   [Symbol.dispose](): void {
     this.#native.free()
   }
+}
+
+/** @internal Returns the ledger that `make` takes from the core. */
+export function ledgerOf(make: () => RawLedger): Ledger {
+  return Reflect.construct(Ledger, [make])
 }
 
 /** The JSON form of a {@link Ledger}. Flat columns, cut by the lengths of the segments. */

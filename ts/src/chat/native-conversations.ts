@@ -12,7 +12,7 @@
 import { checkTypedArray, FulmarError, Handle } from '../core/index.js'
 import { type RawAnswers, type RawConversations, type RawRenderer, raw } from '../native/index.js'
 import type { Answered, ConversationCore, ConversationTurn, Extended, Sampled } from './conversation.js'
-import { checkSampled, Ledger } from './ledger.js'
+import { checkSampled, type Ledger, ledgerOf } from './ledger.js'
 import type { Message } from './message.js'
 import { type CheckMessage, pack, withMessages } from './packed-messages.js'
 import { fromText } from './parsed-text.js'
@@ -249,7 +249,7 @@ class NativeConversation implements ConversationCore {
 
   takeLedger(): Ledger {
     const { key } = this
-    return new Ledger(() => this.#all.call((native) => native.takeLedger(key)))
+    return ledgerOf(() => this.#all.call((native) => native.takeLedger(key)))
   }
 
   free(): void {

@@ -5,6 +5,7 @@ import type { Sampled } from './conversation.js'
 
 /** Room for the steps of a few answers. It grows, and is reused. */
 const NUM_WORDS = 1 << 12
+const NO_FLOATS = new Float32Array(0)
 
 /** Writes steps one after another into arrays that are reused. */
 export class StepWriter {
@@ -46,7 +47,7 @@ export class StepWriter {
   /** Passes all steps to `run`. */
   send<T>(run: (words: Uint32Array, floats: Float32Array, packed: string, numRecords: number) => T): T {
     const words = this.#words.subarray(0, this.#numWords)
-    const floats = this.#floats.subarray(0, this.#numFloats)
+    const floats = this.#numFloats === 0 ? NO_FLOATS : this.#floats.subarray(0, this.#numFloats)
     return run(words, floats, this.#packed, this.#numRecords)
   }
 

@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest'
 import { Deadlines } from '../../src/async/index.js'
 import { type Clock, ManualClock, TIMER_DELAY_MS_MAX } from '../../src/telemetry/index.js'
 
-/** What happens next: a deadline begins, one is removed, or time passes. */
+/** One event: a deadline begins, one is removed, or time passes. */
 type Event = { readonly start: number } | { readonly stop: number } | { readonly advance: number }
 
 const events: fc.Arbitrary<Event[]> = fc.array(

@@ -160,7 +160,7 @@ describe('Conversation', () => {
         )
       const ownTools = config.name === 'chatml' ? [] : tools
       await fc.assert(
-        fc.asyncProperty(fc.array(turns, { minLength: 2, maxLength: 5 }), async (each) => {
+        fc.asyncProperty(fc.array(turns, { minLength: 2, maxLength: 3 }), async (each) => {
           const conversations = each.map(() => new Conversation(renderer, { tools: ownTools }))
           const plays = conversations.map((conversation, index) =>
             playSoon(conversation, each[index] ?? [], encode),
@@ -169,7 +169,7 @@ describe('Conversation', () => {
           expect(await Promise.all(plays), config.name).toEqual(expected)
           for (const conversation of conversations) conversation[Symbol.dispose]()
         }),
-        { numRuns: 3, seed: 8 },
+        { numRuns: 2, seed: 8 },
       )
     }
   })
