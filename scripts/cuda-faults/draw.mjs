@@ -120,7 +120,7 @@ export const DRAW_FAULTS = [
   ].map((fault) => draw(...fault)),
   ...[
     ['keys are compared before they are there', ...barrier('keys to compare are there')],
-    ['a dropped token has a key', 'if (is_cut && !(list.weights[place] > 0.0f)) continue;', ''],
+    ['a dropped token has a key', 'if (kept.is != Kept::ALL && !(list.weights[place] > 0.0f)) continue;', ''],
     [
       'an id has the words of the id before',
       'noise.words(block);',
@@ -133,13 +133,18 @@ export const DRAW_FAULTS = [
     ],
     [
       'a row has the noise of its neighbour',
-      'noise_n5 + (size_t)row * 5',
-      'noise_n5 + (size_t)(row == 0 ? 0 : row - 1) * 5',
+      'of_row = noise_n5 + (size_t)row * 5',
+      'of_row = noise_n5 + (size_t)(row == 0 ? 0 : row - 1) * 5',
     ],
     [
       'a key has no temperature',
       'softmax.shifted(score) + noise',
       '((double)score - (double)softmax.max) + noise',
+    ],
+    [
+      'ids of a list are read in their places',
+      'kept.is == Kept::LIST ? list_nv',
+      'kept.is == Kept::NOTHING ? list_nv',
     ],
     ['a bound has no noise', '-200.0f) + noise::above(word)', '-200.0f)'],
   ].map((fault) => draw(...fault)),

@@ -122,7 +122,6 @@ struct Shared {
 };
 static_assert(SELECT_WORDS * 4 >= BUCKETS * 8 && BLOCK == TILE, "a cut has its memory");
 static_assert(SELECT_WORDS % 2 == 0 && BLOCK >= 2 * ENTROPY_MAX, "a tile has room for long words");
-static_assert(BLOCK >= 3 * THREADS, "a tile has room for a key and a place of each thread");
 
 // Calls take(block, first, len) in each half-warp with its blocks of the list: both half-warps of a warp make the same calls, with
 // len = 0 past the last block.
@@ -221,9 +220,9 @@ __device__ void find_block_of_cut(const Shared& shared, const List& list, double
 }
 
 // Writes the id at a place of the list and its log-prob.
-__device__ void take(const Shared& shared, const List& list, const Softmax& softmax, uint32_t place, uint32_t* id, float* log_prob) {
+__device__ void take(const List& list, const Softmax& softmax, double total, uint32_t place, uint32_t* id, float* log_prob) {
     *id = list.id(place);
-    const float found = (float)(softmax.shifted(list.at(place)) - log64(*shared.total));
+    const float found = (float)(softmax.shifted(list.at(place)) - log64(total));
     *log_prob = fminf(fmaxf(found, -LARGEST), 0.0f) + 0.0f; // 0 for -0
 }
 
@@ -246,39 +245,7 @@ __device__ void find(const Shared& shared, const List& list, const Softmax& soft
         last = at;
         if (mass > target) break;
     }
-    take(shared, list, softmax, first + last, id, log_prob);
-}
-
-// Writes the id with the largest score over the temperature plus noise, the lowest of equals, and its log-prob, after the total is
-// there. `is_cut` is whether weights are there, 0 for what a cut drops.
-__device__ void find_largest(const Shared& shared, const List& list, const Softmax& softmax, bool is_cut, const noise::Noise& noise,
-                             uint32_t* id, float* log_prob) {
-    double* keys = (double*)shared.tile;           // [THREADS], the largest of each thread
-    uint32_t* places = (uint32_t*)(keys + THREADS); // [THREADS]
-    double best = -INFINITY;
-    uint32_t best_place = NONE, block = NONE;
-    noise::Words words{};
-    for (uint32_t first = threadIdx.x * 4; first < list.len; first += THREADS * 4) {
-        for (uint32_t place = first; place < min(first + 4, list.len); place++) {
-            if (is_cut && !(list.weights[place] > 0.0f)) continue;
-            const uint32_t own = list.id(place);
-            if (own / 4 != block) block = own / 4, words = noise.words(block);
-            const float score = list.at(place), half = 0.5f * score - 0.5f * softmax.max;
-            const uint32_t word = words.at(own % 4);
-            if (!((double)(fmaxf(half * softmax.twice_inverse, -200.0f) + noise::above(word)) > best)) continue;
-            const double key = softmax.shifted(score) + noise::gumbel(word);
-            if (key > best) best = key, best_place = place;
-        }
-    }
-    keys[threadIdx.x] = best, places[threadIdx.x] = best_place;
-    for (uint32_t count = THREADS / 2; count > 0; count /= 2) {
-        __syncthreads(); // keys to compare are there
-        if (threadIdx.x >= count) continue;
-        const double key = keys[threadIdx.x], other = keys[threadIdx.x + count];
-        const uint32_t place = places[threadIdx.x + count];
-        if (other > key || (other == key && place < places[threadIdx.x])) keys[threadIdx.x] = other, places[threadIdx.x] = place;
-    }
-    if (threadIdx.x == 0) take(shared, list, softmax, places[0], id, log_prob);
+    take(list, softmax, *shared.total, first + last, id, log_prob);
 }
 
 // Lists the scores whose rising bits are at least `least`, or all if there are more of them than `num_max`. `list` has all.
@@ -455,21 +422,31 @@ __device__ List candidates(const Shared& shared, const List& all, const Softmax&
     return cut(shared, all, rising(fminf(fmaxf(bar, -LARGEST), softmax.max)), all.len / 16, ids);
 }
 
+// What the cuts left of a row.
+struct Kept {
+    enum Is : uint32_t { NOTHING, ALL, PLACES, LIST }; // no draw; all tokens; weights of all tokens; weights of listed ids
+
+    double total; // of weights
+    float max;    // score
+    uint32_t len; // of the list
+    uint32_t is;
+};
+
 // Draws one id a row with one 32-bit word of its generator, and writes its log-prob under the distribution that it was drawn from. A
 // row with a NaN or +inf, or of -inf alone, gets id 0 and NaN. top_k_n: 0 for all. cuts_n6: top_p, min_p, typical_p, epsilon, eta,
-// top_h, of which 1, 0, 1, 0, 0, 0 keep all. noise_n5: 1 for a draw by noise, whose key and stream of two words each follow. list_nv,
-// places_nv and weights_nv are room for [N, V] elements each. One block of threads a row; shared memory: 19 + ceil(V / BLOCK) doubles,
-// ceil(V / BLOCK) + BLOCK floats, 4 + SELECT_WORDS words.
+// top_h, of which 1, 0, 1, 0, 0, 0 keep all. list_nv, places_nv and weights_nv are room for [N, V] elements each; with kept_n they are
+// what draw_noise_rows reads. One block of threads a row; shared memory: 19 + ceil(V / BLOCK) doubles, ceil(V / BLOCK) + BLOCK floats,
+// 4 + SELECT_WORDS words.
 KERNEL(draw_rows, THREADS,
        (const float* scores_nv, uint32_t vocab, const double* temperature_n, const uint32_t* top_k_n, const double* cuts_n6,
-        const uint32_t* words_n, const uint32_t* noise_n5, uint32_t* list_nv, uint32_t* places_nv, float* weights_nv,
-        uint32_t* ids_n, float* log_prob_n)) {
+        const uint32_t* words_n, uint32_t* list_nv, uint32_t* places_nv, float* weights_nv, Kept* kept_n, uint32_t* ids_n,
+        float* log_prob_n)) {
     SHARED(memory);
     const uint32_t row = blockIdx.x;
     const size_t first = (size_t)row * vocab;
     const Shared shared(memory, (vocab + BLOCK - 1) / BLOCK);
     const List all{scores_nv + first, nullptr, weights_nv + first, vocab};
-    if (threadIdx.x == 0) *shared.largest = 0, *shared.is_bad = 0, *shared.found = NONE;
+    if (threadIdx.x == 0) *shared.largest = 0, *shared.is_bad = 0, *shared.found = NONE, kept_n[row].is = Kept::NOTHING;
     __syncthreads(); // nothing is found yet
     uint32_t largest = 0;
     for (uint32_t v = threadIdx.x; v < vocab; v += THREADS) {
@@ -492,16 +469,14 @@ KERNEL(draw_rows, THREADS,
         return;
     }
     auto uniform = [&] { return ((double)words_n[row] + 0.5) / 4294967296.0; };
-    const uint32_t* by_noise = noise_n5 + (size_t)row * 5;
-    const noise::Noise noise{by_noise + 1, by_noise + 3};
     const Softmax softmax(temperature_n[row], of_rising(largest));
     const Cuts cuts{top_k_n[row] < vocab ? top_k_n[row] : 0, cuts_n6 + (size_t)row * 6};
     if (!cuts.has_any()) {
         sum_weights(shared, all, softmax);
-        if (*by_noise) return find_largest(shared, all, softmax, false, noise, ids_n + row, log_prob_n + row);
         if (threadIdx.x == 0) find_block(shared, all, softmax, uniform());
         auto weight_at = [&](uint32_t v) { return softmax.weight(all.x[v], softmax.max); };
         find(shared, all, softmax, weight_at, ids_n + row, log_prob_n + row);
+        if (threadIdx.x == 0) kept_n[row] = {*shared.total, softmax.max, vocab, Kept::ALL};
         return;
     }
     uint32_t* places = places_nv + first;
@@ -518,10 +493,56 @@ KERNEL(draw_rows, THREADS,
         const double entropy = entropy_of(shared, list, softmax);
         keep_probable(shared, list, fmin(cuts.eta(), sqrt(cuts.eta()) * exp64(-entropy)));
     }
-    if (*by_noise) return find_largest(shared, list, softmax, true, noise, ids_n + row, log_prob_n + row);
     if (threadIdx.x == 0) find_block_of_cut(shared, list, uniform());
     auto weight_at = [&](uint32_t place) { return list.weights[place]; };
     find(shared, list, softmax, weight_at, ids_n + row, log_prob_n + row);
+    if (threadIdx.x == 0) kept_n[row] = {*shared.total, softmax.max, list.len, list.ids == nullptr ? Kept::PLACES : Kept::LIST};
+}
+
+constexpr uint32_t FEW_THREADS = 256; // their logarithms take many registers
+
+// Overwrites the draws of rows that draw by noise: the id with the largest score over the temperature plus noise, the lowest of equals,
+// and its log-prob. noise_n5: 1 for such a row, whose key and stream of two words each follow. The others are those of draw_rows. One
+// block of threads a row; shared memory: FEW_THREADS doubles and words.
+KERNEL(draw_noise_rows, FEW_THREADS,
+       (const float* scores_nv, uint32_t vocab, const double* temperature_n, const uint32_t* noise_n5, uint32_t* list_nv,
+        float* weights_nv, const Kept* kept_n, uint32_t* ids_n, float* log_prob_n)) {
+    SHARED(memory);
+    double* keys = (double*)memory;                     // [FEW_THREADS], the largest of each thread
+    uint32_t* places = (uint32_t*)(keys + FEW_THREADS); // [FEW_THREADS]
+    const uint32_t row = blockIdx.x, thread = threadIdx.x;
+    const uint32_t* of_row = noise_n5 + (size_t)row * 5;
+    const Kept kept = kept_n[row];
+    if (of_row[0] == 0 || kept.is == Kept::NOTHING) return;
+    const size_t first_of_row = (size_t)row * vocab;
+    const List list{scores_nv + first_of_row, kept.is == Kept::LIST ? list_nv + first_of_row : nullptr, weights_nv + first_of_row,
+                    kept.len};
+    const Softmax softmax(temperature_n[row], kept.max);
+    const noise::Noise noise{of_row + 1, of_row + 3};
+    double best = -INFINITY;
+    uint32_t best_place = NONE, block = NONE;
+    noise::Words words{};
+    for (uint32_t first = thread * 4; first < list.len; first += FEW_THREADS * 4) {
+        for (uint32_t place = first; place < min(first + 4, list.len); place++) {
+            if (kept.is != Kept::ALL && !(list.weights[place] > 0.0f)) continue;
+            const uint32_t own = list.id(place);
+            if (own / 4 != block) block = own / 4, words = noise.words(block);
+            const float score = list.at(place), half = 0.5f * score - 0.5f * softmax.max;
+            const uint32_t word = words.at(own % 4);
+            if (!((double)(fmaxf(half * softmax.twice_inverse, -200.0f) + noise::above(word)) > best)) continue;
+            const double key = softmax.shifted(score) + noise::gumbel(word);
+            if (key > best) best = key, best_place = place;
+        }
+    }
+    keys[thread] = best, places[thread] = best_place;
+    for (uint32_t count = FEW_THREADS / 2; count > 0; count /= 2) {
+        __syncthreads(); // keys to compare are there
+        if (thread >= count) continue;
+        const double key = keys[thread], other = keys[thread + count];
+        const uint32_t place = places[thread + count];
+        if (other > key || (other == key && place < places[thread])) keys[thread] = other, places[thread] = place;
+    }
+    if (thread == 0) take(list, softmax, kept.total, places[0], ids_n + row, log_prob_n + row);
 }
 
 } // namespace draw

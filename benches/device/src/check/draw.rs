@@ -12,6 +12,9 @@ use crate::report::Report;
 
 const THREADS: u32 = 1_024;
 
+/// Threads of `draw_noise_rows`.
+const NOISE_THREADS: u32 = 256;
+
 /// Numbers of a row that are summed together.
 const BLOCK: usize = 4_096;
 
@@ -116,9 +119,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
 
 /// Draws by noise: from a few tokens, from many that are nearly equal, and from lists that cuts leave.
 fn by_noise(card: &Card, report: &mut Report) -> Result<()> {
-    for (vocab, rows) in
-        [(1, 3), (2, 40), (5, 60), (63, 60), (257, 40), (4_095, 12), (4_101, 24), (20_001, 12)]
-    {
+    for (vocab, rows) in [(1, 3), (2, 40), (5, 60), (63, 60), (257, 40), (4_101, 12), (20_001, 9)] {
         let request = |row: usize| {
             let mut request = Request::of(vocab, row);
             request.options.draw_method = DrawMethod::GumbelMax;
@@ -438,6 +439,7 @@ pub struct Inputs {
     list: Buffer<u32>,
     places: Buffer<u32>,
     weights: Buffer<f32>,
+    kept: Buffer<u64>,
     ids: Buffer<u32>,
     sampled: Buffer<f32>,
 }
@@ -472,18 +474,19 @@ impl Inputs {
             list: card.poisoned(rows * vocab)?,
             places: card.poisoned(rows * vocab)?,
             weights: card.poisoned(rows * vocab)?,
+            kept: card.poisoned(3 * rows)?,
             ids: card.poisoned(rows)?,
             sampled: card.poisoned(rows)?,
         })
     }
 
-    /// Queues `draw_rows` of scores.
+    /// Queues `draw_rows` and `draw_noise_rows` of scores.
     ///
     /// # Errors
     /// Errors of the GPU's driver.
     pub fn queue(&self, card: &Card, scores: &Buffer<f32>) -> Result<()> {
         let Self { rows, vocab, temperature, top_k, cuts, words, noise, .. } = self;
-        let Self { list, places, weights, ids, sampled, .. } = self;
+        let Self { list, places, weights, kept, ids, sampled, .. } = self;
         let arguments = arguments![
             scores,
             *vocab,
@@ -491,14 +494,16 @@ impl Inputs {
             top_k,
             cuts,
             words,
-            noise,
             list,
             places,
             weights,
+            kept,
             ids,
             sampled
         ];
-        card.queue("draw_rows", grid(*rows, *vocab), arguments)
+        card.queue("draw_rows", grid(*rows, *vocab), arguments)?;
+        let arguments = arguments![scores, *vocab, temperature, noise, list, weights, kept, ids, sampled];
+        card.queue("draw_noise_rows", Grid::of_rows(*rows, NOISE_THREADS, 12 * NOISE_THREADS), arguments)
     }
 }
 

@@ -9,10 +9,13 @@ use crate::DrawPlan;
 
 const THREADS: u32 = 1024;
 
+/// Threads of `draw_noise_rows`.
+const NOISE_THREADS: u32 = 256;
+
 /// Numbers of a row that are summed together.
 const BLOCK: usize = 4096;
 
-/// Where the results of rows go, as words.
+/// Memory for the results of rows, as words.
 #[derive(Clone, Copy)]
 pub(crate) struct DrawPlaces<'a> {
     pub ids: Slice<'a, u32>,
@@ -100,6 +103,7 @@ fn queue_draws(
 ) -> Result<()> {
     let len = scores_nv.len();
     let (list, others, weights) = (card.room::<u32>(len)?, card.room::<u32>(len)?, card.room::<f32>(len)?);
+    let kept = card.room::<[u64; 3]>(rows)?;
     let [temperature, top_k, cuts, words, noise] = inputs.of_draws;
     let (vocab, DrawPlaces { ids, sampled, .. }) = (len / rows, *places);
     let arguments = arguments![
@@ -109,16 +113,21 @@ fn queue_draws(
         top_k,
         cuts,
         words,
-        noise,
         &list,
         &others,
         &weights,
+        &kept,
         ids,
         sampled
     ];
     let blocks = vocab.div_ceil(BLOCK);
     let shared_bytes = 8 * (19 + blocks) + 4 * (blocks + BLOCK) + 4 * (4 + SELECT_WORDS);
-    card.queue("draw_rows", Grid::of_rows(rows, THREADS, shared_bytes as u32), arguments)
+    card.queue("draw_rows", Grid::of_rows(rows, THREADS, shared_bytes as u32), arguments)?;
+    if !inputs.has_noise {
+        return Ok(());
+    }
+    let arguments = arguments![scores_nv, vocab, temperature, noise, &list, &weights, &kept, ids, sampled];
+    card.queue("draw_noise_rows", Grid::of_rows(rows, NOISE_THREADS, NOISE_THREADS * 12), arguments)
 }
 
 fn queue_log_probs(
@@ -137,7 +146,9 @@ fn queue_log_probs(
 struct Inputs {
     of_scores: [Argument; 11],
     of_draws: [Argument; 5],
-    /// What these are addresses of.
+    /// Whether a row draws by noise.
+    has_noise: bool,
+    /// The memory of these addresses.
     _bytes: Buffer<u8>,
 }
 
@@ -167,7 +178,8 @@ impl Inputs {
         ];
         let bytes = card.upload(&arrays.bytes)?;
         let at = |first: usize| bytes.from(first);
-        Ok(Self { of_scores: of_scores.map(at), of_draws: of_draws.map(at), _bytes: bytes })
+        let has_noise = plan.noise.iter().any(|words| words[0] == 1);
+        Ok(Self { of_scores: of_scores.map(at), of_draws: of_draws.map(at), has_noise, _bytes: bytes })
     }
 }
 
