@@ -229,6 +229,26 @@ impl<'a> MatRef<'a> {
         let (rows, cols) = if is_transposed { (cols, rows) } else { (rows, cols) };
         Some(MatrixF32 { data, rows, cols, is_transposed })
     }
+
+    /// Returns a row-major matrix in single precision with its rows and columns.
+    pub(crate) fn rows_f32(self) -> Option<(View<'a, f32>, usize, usize)> {
+        match self.0 {
+            Kind::Stored { data: Floats::F32(data), rows, cols, is_transposed: false, .. } => {
+                Some((data, rows, cols))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns a transposed weight in bfloat16 with its outputs and inputs.
+    pub(crate) fn weight_bf16(self) -> Option<(View<'a, bf16>, usize, usize)> {
+        match self.0 {
+            Kind::Stored { data: Floats::Bf16(data), rows, cols, is_transposed: true, .. } => {
+                Some((data, rows, cols))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A matrix in single precision: row-major elements, or those of the transposed matrix.

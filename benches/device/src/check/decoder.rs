@@ -30,6 +30,9 @@ pub const CONFIGS: [(&str, &str); 3] = [
 /// Lengths of the sequences of a batch: alone, with a sequence of one token, and more rows than a tile.
 const BATCHES: [&[usize]; 4] = [&[2], &[1, 7, 3], &[33, 40, 2], &[9, 9, 9, 9, 9, 9, 9, 9]];
 
+/// Largest relative error of log-probs in the L2 norm, where weights are in bfloat16.
+const HALVES_ERROR_MAX: f64 = 2e-2;
+
 /// Compares passes of each family over each batch.
 ///
 /// # Errors
@@ -51,6 +54,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             report.same("waits of a pass", &shape, &[(card.num_waits() - reads) as u32], &[1]);
         }
         refused(report, name, &mut on_card)?;
+        in_halves(report, name, &on_processor, &on_card)?;
     }
     overflow(card, report)
 }
@@ -71,10 +75,33 @@ fn refused(report: &mut Report, name: &str, on_card: &mut Decoder) -> Result<()>
     let before = on_card.forward(&batch.view())?;
     let is_unavailable =
         |refused: Result<()>| u32::from(refused.is_err_and(|error| error.kind() == ErrorKind::Unavailable));
-    let halves = on_card.clone().with_dtype(Dtype::Bf16)?;
-    let in_halves = halves.score(&batch.view()).map(drop);
-    report.same("bfloat16 is refused", name, &[is_unavailable(in_halves)], &[1]);
+    let mut halves = on_card.clone().with_dtype(Dtype::Bf16)?;
+    halves.forward(&batch.view())?;
+    let backward = halves.backward(&[0.0, 1.0, 1.0, 1.0], None);
+    report.same("backward in bfloat16 is refused", name, &[is_unavailable(backward)], &[1]);
     compare(report, "score after errors", name, on_card.score(&batch.view()), &before);
+    Ok(())
+}
+
+/// Weights in bfloat16 give log-probs near those of the processor, which rounds no activation, and a sequence has the same bits in
+/// any batch.
+fn in_halves(report: &mut Report, name: &str, on_processor: &Decoder, on_card: &Decoder) -> Result<()> {
+    let [on_processor, on_card] =
+        [on_processor, on_card].map(|decoder| decoder.clone().with_dtype(Dtype::Bf16));
+    let (on_processor, on_card) = (on_processor?, on_card?);
+    let vocab = on_processor.config().vocab_size;
+    let lens = [33, 40, 2, 70];
+    let batch = Batch::of(&lens, vocab);
+    let (wanted, got) = (on_processor.score(&batch.view())?, on_card.score(&batch.view())?);
+    let exact: Vec<f64> = wanted.log_prob.iter().map(|number| f64::from(*number)).collect();
+    report.near("score in bfloat16", name, &got.log_prob, &exact, HALVES_ERROR_MAX);
+    for (index, end) in batch.offsets[1..].iter().enumerate() {
+        let place = batch.offsets[index] as usize..*end as usize;
+        let (ids, mask) = (&batch.ids[place.clone()], &batch.mask[place.clone()]);
+        let offsets = [0, ids.len() as u32];
+        let alone = on_card.score(&TokenBatch { ids, offsets: &offsets, mask, ..TokenBatch::default() })?;
+        report.same("score in bfloat16, alone", name, &alone.log_prob, &got.log_prob[place]);
+    }
     Ok(())
 }
 

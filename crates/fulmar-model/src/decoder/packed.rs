@@ -1,7 +1,7 @@
 //! A decoder whose weights are packed for passes over few rows.
 
 use fulmar_compute::{Compute, Lacking, MatRef, MatmulPrecision};
-use fulmar_core::{Dtype, Error, ErrorKind, Result};
+use fulmar_core::{Error, ErrorKind, Result};
 
 use super::Decoder;
 use crate::engine_options::EngineWeights;
@@ -24,13 +24,12 @@ impl Decoder {
     ///
     /// # Errors
     /// `OutOfMemory` if there is no memory for an adapter merged into the weights, or for weights of 8 bits; `Unavailable` on a GPU
-    /// for any but f32 weights and products, without an adapter.
+    /// for products in bfloat16 of f32 weights, and with an adapter.
     pub(crate) fn packed(&self, weights: EngineWeights) -> Result<PackedDecoder<'_>> {
         match self.compute {
             Compute::Cpu => self.packed_on_cpu(weights),
             Compute::Cuda(card) => {
                 let lacking = [
-                    ("an engine of weights in bfloat16", self.dtype() == Dtype::Bf16),
                     ("an engine of products in bfloat16", self.matmul_precision == MatmulPrecision::Bf16),
                     ("an engine of a decoder with an adapter", self.lora.is_some()),
                 ];
