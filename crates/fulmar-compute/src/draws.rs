@@ -113,7 +113,7 @@ impl DrawPlan {
 /// One draw of [`Draws::read`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drawn {
-    /// The token; 0 if there is none to draw.
+    /// The token; 0 if no token may be drawn.
     pub id: u32,
     /// Its log-prob by the logits. A NaN, if one of them is a NaN or infinite, or all are `-inf`.
     pub log_prob: f32,

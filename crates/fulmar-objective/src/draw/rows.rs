@@ -134,7 +134,7 @@ impl DrawRow<'_> {
         Ok(RowDraw { draw, top_log_probs: Compute::Cpu.top_k_log_probs(logits, num_top) })
     }
 
-    /// Adds the draw to a plan; one with wrong inputs draws what nobody reads.
+    /// Adds the draw to a plan; the draw of wrong inputs is not read.
     fn push(&self, vocab: usize, plan: &mut DrawPlan) -> Result<()> {
         let changes = self.options.check().and_then(|()| Changes::of(self.options, &self.context, vocab));
         let changes = match changes {

@@ -36,7 +36,7 @@ pub fn token_mask(vocab_size: usize, ids: &[u32]) -> Result<Vec<u32>> {
     Ok(words)
 }
 
-/// What options and a context change about logits, as ids and numbers.
+/// The changes of logits by options and a context, as ids and numbers.
 pub(super) struct Changes<'a> {
     /// Biases of ids, in the order in which they are added.
     pub biases: Vec<(u32, f64)>,
