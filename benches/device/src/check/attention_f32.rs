@@ -63,6 +63,7 @@ fn trained() -> Vec<(Layout, [usize; 3])> {
         (Layout::sequences(&[4, 3]), [2, 1, 256]),
         (Layout::sequences(&[31, 32]), [2, 1, 4]),
         (Layout::tree(30, &[70, 65, 1]), [3, 1, 6]),
+        (Layout::sequences(&[150]), [2, 1, 5]),
     ]
 }
 
