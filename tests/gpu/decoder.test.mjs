@@ -111,11 +111,12 @@ test('what runs on the CPU alone is refused with its name', async () => {
       stopIds: [],
     })
   }
-  await assert.rejects(half({ dtype: 'bf16' }), UNAVAILABLE)
   await assert.rejects(half({ matmulPrecision: 'bf16' }), UNAVAILABLE)
+  await half({ dtype: 'bf16' })
+  await assert.rejects(taught('cuda:0', { dtype: 'bf16' }), UNAVAILABLE)
 })
 
-/** What two supervised steps and three of GRPO give: all numbers of the steps but their times, and the weights. */
+/** Two supervised steps and three of GRPO: all their numbers but times, and the weights after them. */
 async function trained(device) {
   const { model, losses } = await taught(device)
   const steps = []
@@ -131,8 +132,8 @@ async function trained(device) {
   return { losses, steps, weights: await model.decoder.toSafetensors() }
 }
 
-async function taught(device, options = {}) {
-  const model = createModel({ seed: 1, device }, SHAPE)
+async function taught(device, { dtype = 'f32', ...options } = {}) {
+  const model = createModel({ seed: 1, device, dtype }, SHAPE)
   assert.equal(model.decoder.device, device)
   const messages = [
     { role: 'user', content: 'hi' },

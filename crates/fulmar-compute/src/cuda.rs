@@ -20,8 +20,8 @@ pub(crate) use draw::{DrawPlaces, draw_rows};
 pub(crate) use embedding::{embed, embed_backward};
 pub(crate) use heads::{add_bias, bias_backward, rotate, rotate_back};
 pub(crate) use log_prob::{
-    Columns, TOP_MAX, cross_entropy, entropy_row, log_prob_backward_row, log_prob_backward_rows, log_prob_row,
-    log_prob_rows, log_sum_sq_prob_row, log_sum_sq_prob_rows, softmax_row, top_k_log_probs,
+    Columns, TOP_MAX, cross_entropy, entropy_row, log_prob_backward_row, log_prob_backward_rows,
+    log_prob_row, log_prob_rows, log_sum_sq_prob_row, log_sum_sq_prob_rows, softmax_row, top_k_log_probs,
 };
 pub(crate) use optimizer::{adamw_step, mix, muon_direction, newton_schulz, sgd_step, sum_of_squares};
 pub(crate) use product::matmul;

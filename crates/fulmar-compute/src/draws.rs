@@ -86,7 +86,7 @@ impl DrawPlan {
         self.banned_ids.extend(inputs.banned);
         self.banned_ends.push(self.banned_ids.len() as u32);
         let words = inputs.allowed.map_or(0, <[u32]>::len);
-        self.mask.push(if words == 0 { NO_MASK } else { (self.masks.len() / words) as u32 });
+        self.mask.push(self.masks.len().checked_div(words).map_or(NO_MASK, |row| row as u32));
         self.masks.extend(inputs.allowed.unwrap_or_default());
         self.temperature.push(inputs.temperature);
         self.top_k.push(u32::try_from(inputs.top_k).unwrap_or(u32::MAX));

@@ -173,7 +173,7 @@ fn has(names: &[String], name: &str) -> bool {
     names.iter().any(|known| known == name)
 }
 
-/// What becomes of the data sets of a file.
+/// The leaves that the data sets of a file become.
 struct Plan<'a> {
     num_steps: usize,
     /// The steps that are done, `[N, 1]`.

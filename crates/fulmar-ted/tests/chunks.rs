@@ -1,4 +1,4 @@
-//! Data sets of deflated chunks, of all shapes, beside the elements that were written.
+//! Data sets of deflated chunks, of all shapes, compared with the elements that were written.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -19,7 +19,7 @@ export type BackendReport =
     }
   | { readonly isUsable: false; readonly reason: string }
 
-/** Report on GPUs: those that decoders can use, or the reason why there is none. */
+/** Report on GPUs: those that decoders can use, or the reason why no decoder can use one. */
 export type GpuReport =
   | { readonly isUsable: true; readonly gpus: readonly string[] }
   | { readonly isUsable: false; readonly reason: string }

@@ -53,7 +53,7 @@ export function gpus(): readonly Gpu[] {
 
 /**
  * Resolves a device name on this machine, and opens a GPU. `auto` gives the CPU, because only decoders and their engines run on
- * GPUs yet, in f32.
+ * GPUs yet.
  * @throws {FulmarError} `UNAVAILABLE` for a GPU, with what is missing; `UNKNOWN_NAME` if `name` is no device
  * name.
  *

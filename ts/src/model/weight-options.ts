@@ -18,8 +18,8 @@ export interface WeightOptions {
    */
   readonly dtype?: WeightDtype
   /**
-   * Device of the weights. On a GPU (`cuda:0`) f32 weights are scored, trained and drawn from, with the bits of a CPU that fuses
-   * multiply-adds. Throws `UNAVAILABLE` with the reason for a GPU that cannot be used.
+   * Device of the weights. On a GPU (`cuda:0`) weights in f32 are scored, trained and drawn from, with the bits of a CPU that
+   * fuses multiply-adds; weights in bf16 are scored and drawn from. Throws `UNAVAILABLE` with the reason for a GPU that cannot be used.
    * @default 'cpu'
    */
   readonly device?: DeviceName

@@ -146,7 +146,7 @@ fn queue_log_probs(
 struct Inputs {
     of_scores: [Argument; 11],
     of_draws: [Argument; 5],
-    /// Whether a row draws by noise.
+    /// True if a row draws by noise.
     has_noise: bool,
     /// The memory of these addresses.
     _bytes: Buffer<u8>,

@@ -56,7 +56,7 @@ pub(super) fn fill(
         .try_for_each_init(Scratch::default, |scratch, (band, slots)| grid.fill(band, slots, source, scratch))
 }
 
-/// How the chunks divide a data set.
+/// The division of a data set into chunks.
 struct Grid {
     shape: Vec<usize>,
     chunk: Vec<usize>,
