@@ -55,7 +55,7 @@ export class Deadlines {
     const deadline = { dueMs: this.#clock.nowMs() + timeoutMs, order: this.#numStarted++, onDue, stop }
     queue.add(deadline)
     this.#numWaiting += 1
-    this.#setTimer(deadline.dueMs)
+    this.#setTimer(deadline.dueMs, timeoutMs)
     return stop
   }
 
@@ -72,13 +72,12 @@ export class Deadlines {
     return made
   }
 
-  /** Sets the timer for the earliest deadline, unless it rings earlier. */
-  #setTimer(dueMs: number): void {
+  /** Sets the timer for a deadline in `leftMs`, unless it rings earlier. */
+  #setTimer(dueMs: number, leftMs: number): void {
     if (this.#timer && this.#timer.dueMs <= dueMs) return
     this.#stopTimer()
-    const nowMs = this.#clock.nowMs()
-    const delayMs = Math.min(Math.max(0, dueMs - nowMs), TIMER_DELAY_MS_MAX)
-    const timer = { dueMs: nowMs + delayMs, stop: () => {} }
+    const delayMs = Math.min(Math.max(0, leftMs), TIMER_DELAY_MS_MAX)
+    const timer = { dueMs: dueMs - leftMs + delayMs, stop: () => {} }
     this.#timer = timer
     timer.stop = this.#clock.startTimer(delayMs, () => this.#ring(timer.dueMs))
   }
@@ -97,7 +96,7 @@ export class Deadlines {
     try {
       for (const { stop, onDue } of due) if (stop()) onDue()
     } finally {
-      for (const [next] of this.#queues.values()) if (next) this.#setTimer(next.dueMs)
+      for (const [next] of this.#queues.values()) if (next) this.#setTimer(next.dueMs, next.dueMs - nowMs)
     }
   }
 }

@@ -35,7 +35,7 @@ export interface DownloadOptions {
   readonly force: boolean
   /** Called with the bytes that are there, and the size once it is known. */
   readonly onBytes: (bytes: number, sizeBytes: number | undefined) => void
-  /** The caller removes the file soon, so it need not survive a failure of power. @default false */
+  /** The caller removes the file soon: it is not synced. @default false */
   readonly isTemporary?: boolean
   /** @default the system's */
   readonly writeAt?: WriteAt

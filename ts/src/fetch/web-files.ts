@@ -79,11 +79,11 @@ export async function fetchFile(url: string, options: FetchFileOptions = {}): Pr
 }
 
 /**
- * @internal Fetches a file as {@link fetchFile} does, which the caller removes: after a failure of power it may be damaged.
+ * @internal Fetches a file that the caller removes: as {@link fetchFile}, but it is not synced, and one that is there is fetched anew.
  * @throws {FulmarError} As {@link fetchFile}.
  */
 export async function fetchTemporaryFile(url: string, options: FetchFileOptions): Promise<string> {
-  return await fetchOne(url, options, true)
+  return await fetchOne(url, { ...options, force: true }, true)
 }
 
 async function fetchOne(url: string, options: FetchFileOptions, isTemporary: boolean): Promise<string> {

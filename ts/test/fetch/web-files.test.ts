@@ -1,9 +1,10 @@
-import { readFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { BUCKET_OBJECTS_MAX } from '../../src/fetch/bucket.js'
 import { fetchBucket, fetchFile } from '../../src/fetch/index.js'
+import { fetchTemporaryFile } from '../../src/fetch/web-files.js'
 import { fetchClient } from '../../src/native/index.js'
 import { temporaryFolder } from '../telemetry/folder.js'
 import { failing } from '../torchrl/envs/chats.js'
@@ -70,6 +71,15 @@ describe('fetchFile', () => {
     await expect(fetchFile(`${url}/b.csv`, { root, offline: true })).rejects.toThrow(
       failing('UNAVAILABLE', /offline/),
     )
+  })
+
+  it('fetches a temporary file anew, as the one of an earlier process may be damaged', async () => {
+    const { url, asked } = await server((_, response) => response.end('rows'))
+    const options = await fast()
+    const path = await fetchTemporaryFile(`${url}/a.hdf5`, options)
+    await writeFile(path, '\0\0\0\0')
+    expect(await readFile(await fetchTemporaryFile(`${url}/a.hdf5`, options), 'utf8')).toBe('rows')
+    expect(asked).toHaveLength(2)
   })
 
   it('checks the sum that is asked for before the file has its name', async () => {
