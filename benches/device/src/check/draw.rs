@@ -123,7 +123,7 @@ fn by_noise(card: &Card, report: &mut Report) -> Result<()> {
         let request = |row: usize| {
             let mut request = Request::of(vocab, row);
             request.options.draw_method = DrawMethod::GumbelMax;
-            if row % 3 == 0 {
+            if row.is_multiple_of(3) {
                 let logits = random(&format!("noise {row}"), vocab, [0.1, 2.0][row % 2]);
                 request =
                     Request { logits, options: request.options, seed: row as u64 * 7, ..Request::plain() };
