@@ -201,7 +201,7 @@ export const DRAW_FAULTS = [
       '> rising(-INFINITY);\n    if',
       '>= rising(-INFINITY);\n    if',
     ],
-    ['the typical are few', 'cuts.typical_p() < 1.0 ? 0.0 : cuts.min_p()', 'cuts.min_p()'],
+    ['the unlikely are dropped without a cut', 'cuts.typical_p() < 1.0 ? 0.0 : cuts.min_p()', '0.5'],
   ].map((fault) => draw(...fault)),
   ...[
     ['sums of runs are added before they are there', ...barrier('sums of runs are there')],
