@@ -69,7 +69,10 @@ impl Conversations {
             return Ok(key);
         }
         let key = u32::try_from(self.slots.len()).map_err(|_| {
-            Error::new(ErrorKind::LimitExceeded, "conversations must be at most 2^32 at once: got more")
+            Error::new(
+                ErrorKind::LimitExceeded,
+                "at most 4,294,967,296 conversations must be open at once: got one more",
+            )
         })?;
         self.slots.push(conversation);
         Ok(key)
