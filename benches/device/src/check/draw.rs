@@ -91,13 +91,13 @@ const LATER_CUTS: [(f64, f64, f64, Option<f64>); 16] = [
 ];
 
 /// A row and the inputs of its draw.
-struct Request {
-    logits: Vec<f32>,
-    options: DrawOptions,
-    prompt: Vec<u32>,
-    output: Vec<u32>,
-    allowed: Option<Vec<u32>>,
-    seed: u64,
+pub struct Request {
+    pub logits: Vec<f32>,
+    pub options: DrawOptions,
+    pub prompt: Vec<u32>,
+    pub output: Vec<u32>,
+    pub allowed: Option<Vec<u32>>,
+    pub seed: u64,
 }
 
 /// Compares draws at every shape.
@@ -262,7 +262,7 @@ impl Request {
         Self { logits: Vec::new(), options, prompt, output, allowed: None, seed: 0 }
     }
 
-    fn context(&self) -> DrawContext<'_> {
+    pub fn context(&self) -> DrawContext<'_> {
         DrawContext { prompt_ids: &self.prompt, output_ids: &self.output, allowed: self.allowed.as_deref() }
     }
 
