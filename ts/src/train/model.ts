@@ -12,7 +12,7 @@ import {
   type ToolSpec,
 } from '../chat/index.js'
 import { checkKnownKeys, type DeviceName, describeValue, FulmarError, unreadable } from '../core/index.js'
-import { cachedModel, type FetchModelOptions, fetchModel, isModelName } from '../fetch/index.js'
+import type { FetchModelOptions } from '../fetch/index.js'
 import {
   Decoder,
   type DecoderConfig,
@@ -433,6 +433,7 @@ async function placeOf(path: string, options: FetchModelOptions): Promise<string
     () => false,
   )
   if (isThere) return path
+  const { cachedModel, fetchModel, isModelName } = await import('../fetch/index.js')
   if (!isModelName(path))
     throw new FulmarError('IO', `model must be a folder, a file, or a name on the hub: got ${path}`)
   return (await cachedModel(path, options)) ?? (await fetchModel(path, options))
