@@ -33,7 +33,10 @@ def answer(**fields):
 def load_model(folder):
     """The model of the folder in f32, without ids that start or stop anything."""
     config = transformers.AutoConfig.from_pretrained(folder, bos_token_id=None, eos_token_id=None)
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=torch.float32)
+    # The folder may have a generation_config.json of its own.
+    model.generation_config = transformers.GenerationConfig()
+    return model
 
 
 def make_tokenizer(vocab_size):
