@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 
-use fulmar_compute::Compute;
+use fulmar_compute::{Compute, MatmulPrecision};
 use fulmar_core::{Dtype, ErrorKind, Result, Rng};
 use fulmar_cuda::Card;
 use fulmar_model::{
-    Decoder, DecoderConfig, Engine, EngineOptions, EngineWeights, FinishReason, Generated, Outputs, Request,
-    SamplingParams, TokenBatch,
+    AdamWOptions, Decoder, DecoderConfig, Engine, EngineOptions, EngineWeights, FinishReason, Generated,
+    LoraConfig, Optimizer, Outputs, Request, SamplingParams, TokenBatch,
 };
 use fulmar_objective::{DrawMethod, DrawOptions};
 
@@ -41,13 +41,23 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             pair.moved(report, &asked, &wanted)?;
             refused(report, &on_card)?;
             ended(card, report, &on_processor)?;
-            // In bfloat16 the card has bits of its own, the same ones for a sequence in any batch.
+            adapted(card, report, &on_processor, &asked)?;
+            let mut rounding = on_card.clone();
+            rounding.multiply_in(MatmulPrecision::Bf16);
             let halves = on_card.clone().with_dtype(Dtype::Bf16)?;
-            let pair = Pair { on_card: &halves, name: "llama in bfloat16", ..pair };
-            let (asked, setting) = (&asked[3..7], SETTINGS[2]);
-            let wanted = pair.alone(&halves, asked)?;
-            pair.together(report, asked, &wanted, setting)?;
-            pair.scored(report, asked, &wanted)?;
+            let adapted = with_adapter(&halves)?;
+            // In bfloat16 the card has bits of its own, the same ones for a sequence in any batch.
+            for (name, on_card) in [
+                ("products in bfloat16", &rounding),
+                ("weights in bfloat16", &halves),
+                ("an adapter of weights in bfloat16", &adapted),
+            ] {
+                let pair = Pair { on_card, name, ..pair };
+                let (asked, setting) = (&asked[3..7], SETTINGS[2]);
+                let wanted = pair.alone(on_card, asked)?;
+                pair.together(report, asked, &wanted, setting)?;
+                pair.scored(report, asked, &wanted)?;
+            }
         }
     }
     report.same("preemptions of an engine", "all", &[u32::from(num_preemptions > 3)], &[1]);
@@ -249,6 +259,36 @@ impl Pair<'_> {
         found.compare(report, "moves to the card and back", &ids, wanted);
         Ok(())
     }
+}
+
+/// An engine draws from an adapter that is trained, merged into the weights.
+fn adapted(card: &Card, report: &mut Report, decoder: &Decoder, asked: &[Asked]) -> Result<()> {
+    let on_processor = with_adapter(decoder)?;
+    let mut on_card = on_processor.clone();
+    on_card.move_to(card.device())?;
+    let pair = Pair { card, on_processor: &on_processor, on_card: &on_card, name: "an adapter" };
+    let wanted = pair.alone(&on_processor, asked)?;
+    pair.together(report, asked, &wanted, SETTINGS[2])?;
+    pair.scored(report, asked, &wanted)
+}
+
+/// Returns the decoder with an adapter that changes what it draws.
+fn with_adapter(decoder: &Decoder) -> Result<Decoder> {
+    let mut adapted = decoder.clone();
+    adapted.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 1)?;
+    let mut optimizer =
+        Optimizer::new(&adapted, AdamWOptions { learning_rate: 0.1, ..AdamWOptions::default() })?;
+    for _ in 0..2 {
+        adapted.forward(&TokenBatch {
+            ids: &[1, 2, 3],
+            offsets: &[0, 3],
+            mask: &[0, 1, 1],
+            ..TokenBatch::default()
+        })?;
+        adapted.backward(&[0.0, -1.0, -1.0], None)?;
+        optimizer.step(&mut adapted, None, None)?;
+    }
+    Ok(adapted)
 }
 
 /// Engines that a card lacks are refused by name, and the requests are there for another.
