@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use fulmar_compute::{Compute, MatmulPrecision};
 use fulmar_core::{Dtype, ErrorKind, Result, Rng};
-use fulmar_cuda::Card;
+use fulmar_cuda::{Buffer, Card};
 use fulmar_model::{
     AdamWOptions, Decoder, DecoderConfig, Engine, EngineOptions, EngineWeights, FinishReason, Generated,
     LoraConfig, Optimizer, Outputs, Request, SamplingParams, TokenBatch,
@@ -13,6 +13,7 @@ use fulmar_model::{
 use fulmar_objective::{DrawMethod, DrawOptions};
 
 use super::decoder::CONFIGS;
+use super::training::{MEMORY_MAX, lacking};
 use crate::report::Report;
 
 /// Sizes of pages, number of pages in addition to those of the longest sequence, and sequences that run at once.
@@ -41,6 +42,9 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             pair.moved(report, &asked, &wanted)?;
             refused(report, &on_card)?;
             ended(card, report, &on_processor)?;
+            if card.free_bytes()? <= MEMORY_MAX {
+                out_of_memory(card, report, &on_card, (&asked[..3], &wanted[..3]))?;
+            }
             adapted(card, report, &on_processor, &asked)?;
             let mut rounding = on_card.clone();
             rounding.multiply_in(MatmulPrecision::Bf16);
@@ -316,6 +320,51 @@ fn refused(report: &mut Report, on_card: &Decoder) -> Result<()> {
             &[1, 1],
         );
     }
+    Ok(())
+}
+
+/// A step fails at each of its allocations in turn, as a training step does in `training`. The sequences then wait, and end with the
+/// tokens of an engine that never failed, on a card that has memory again.
+fn out_of_memory(
+    card: &Card,
+    report: &mut Report,
+    on_card: &Decoder,
+    (asked, wanted): (&[Asked], &[Generated]),
+) -> Result<()> {
+    let (mut failures, mut left) = (0, 0);
+    loop {
+        let mut engine = Engine::new(
+            on_card.config(),
+            EngineOptions { num_pages: Some(40), page_size: 2, ..EngineOptions::default() },
+        )?;
+        let add = |asked: &Asked| engine.add(&asked.request(), &asked.params);
+        let ids: Vec<u64> = asked.iter().map(add).collect::<Result<_>>()?;
+        let taken: Buffer<u8> = card.zeros(card.free_bytes()? - left)?;
+        let error = loop {
+            match engine.steps(on_card, 1) {
+                Ok(0) => break None,
+                Ok(_) => {}
+                Err(error) => break Some(error),
+            }
+        };
+        drop(taken);
+        let Some(error) = error else { break };
+        failures += 1;
+        let shape = format!("{left} bytes left: {error}");
+        report.same(
+            "kind of an engine's failure",
+            &shape,
+            &[u32::from(error.kind() == ErrorKind::OutOfMemory)],
+            &[1],
+        );
+        while engine.steps(on_card, 1)? > 0 {}
+        let mut found = Found::default();
+        found.take(engine.take_outputs());
+        found.compare(report, &shape, &ids, wanted);
+        let Some(lacking) = lacking(error.detail()) else { break };
+        left += lacking;
+    }
+    report.same("failures of an engine", &failures.to_string(), &[u32::from(failures > 20)], &[1]);
     Ok(())
 }
 

@@ -45,7 +45,7 @@ const HALVES_ERROR_MAX: f64 = 2e-2;
 const LOSS_DIFFERENCE_MAX: f64 = 0.02;
 
 /// Most free bytes of a card that runs out of memory here: all of them are written once a failure.
-const MEMORY_MAX: usize = 16 << 20;
+pub const MEMORY_MAX: usize = 16 << 20;
 
 /// Waits of a training step: one for log-probs, one for the norm of the gradients.
 const WAITS: u64 = 2;
@@ -433,7 +433,7 @@ fn out_of_memory(report: &mut Report, decoder: &Decoder, card: Card) -> Result<(
 }
 
 /// Returns the bytes that an allocation lacked, from the sentence of its error.
-fn lacking(detail: &str) -> Option<usize> {
+pub fn lacking(detail: &str) -> Option<usize> {
     let number = |before: &str| detail.split(before).next()?.rsplit(' ').next()?.parse::<usize>().ok();
     number(" bytes wanted")?.checked_sub(number(" bytes free")?)
 }
