@@ -29,6 +29,7 @@ const BENCHES = [
   'replay',
   'store',
   'objective',
+  'products',
   'packing',
   'collector',
   'chat-task',

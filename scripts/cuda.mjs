@@ -158,7 +158,9 @@ async function emulated() {
       ...ORDERS.map((order) => ({ FULMAR_EMULATED_ORDER: order })),
       { FULMAR_EMULATED_CAPABILITY: '80' },
     ].flatMap((option) => kernelFiles().map((name) => () => check({ ...OPEN, ...option }, '--only', name))),
-    () => check({ ...OPEN, FULMAR_EMULATED_MEMORY_MIB: '4' }, '--only', 'training'),
+    ...['training', 'engine'].map(
+      (name) => () => check({ ...OPEN, FULMAR_EMULATED_MEMORY_MIB: '4' }, '--only', name),
+    ),
     // Finds accesses of the host to device memory, which are the same for every kernel.
     () => check({}, '--only', 'operations'),
     () => check({}, '--only', 'decoder'),

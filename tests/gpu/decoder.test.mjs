@@ -20,6 +20,7 @@ import {
   loadModel,
   placeDevice,
   sft,
+  WorkerPolicy,
 } from '../../dist/index.js'
 import { ListStorage } from '../../dist/replay/index.js'
 import { Tensor } from '../../dist/tensor/index.js'
@@ -66,12 +67,36 @@ test('supervised steps, rollouts and GRPO on the GPU have the numbers of the CPU
   assert.deepEqual(onGpu, onCpu)
 })
 
-test('an adapter is trained on the GPU with the numbers of the CPU, and no engine draws from it there', async () => {
+test('an adapter is trained on the GPU, and drawn from, with the numbers of the CPU', async () => {
   const [onCpu, onGpu] = await Promise.all(DEVICES.map((device) => taught(device, { lora: { rank: 2 } })))
   const adapters = await Promise.all([onCpu, onGpu].map(({ model }) => model.decoder.loraToSafetensors()))
   assert.deepEqual(onGpu.losses, onCpu.losses)
   assert.deepEqual(adapters[1], adapters[0])
-  await assert.rejects(onGpu.model.chat('hello', { maxTokens: 2, seed: 3 }), UNAVAILABLE)
+  const [said, again] = await Promise.all(
+    [onCpu, onGpu].map(({ model }) => model.chat('hello', { maxTokens: 6, seed: 3 })),
+  )
+  assert.deepEqual(again, said)
+})
+
+test('a worker thread has its copy on the GPU, with the tokens of the CPU', async () => {
+  const request = { requestId: 'a', promptIds: Uint32Array.of(5, 6), seed: 1, maxTokens: 4, stopIds: [] }
+  const drawn = await Promise.all(
+    DEVICES.map(async (device) => {
+      const { decoder } = createModel({ seed: 5, device }, SHAPE)
+      const policy = await WorkerPolicy.launch(decoder)
+      try {
+        const { ids, logProbs } = await policy.generate(request)
+        return { ids, logProbs }
+      } finally {
+        await policy.close()
+      }
+    }),
+  )
+  assert.deepEqual(drawn[1], drawn[0])
+  const { decoder } = createModel({ seed: 5, device: 'cuda:0' }, SHAPE)
+  const policy = await WorkerPolicy.launch(decoder, { weights: 'q8' })
+  await assert.rejects(policy.generate(request), UNAVAILABLE) // as the copy is on the GPU
+  await policy.close()
 })
 
 test('a saved model goes on, on either device', async () => {
@@ -101,19 +126,29 @@ test('what runs on the CPU alone is refused with its name', async () => {
       UNAVAILABLE,
     )
   }
-  const half = async (options) => {
-    const model = createModel({ seed: 5, device: 'cuda:0', ...options }, SHAPE)
-    await new DecoderPolicy(model.decoder).generate({
+})
+
+test('weights or products in bfloat16 are trained and drawn from near the numbers of the CPU', async () => {
+  for (const options of [{ dtype: 'bf16' }, { matmulPrecision: 'bf16' }]) {
+    const [onCpu, onGpu] = await Promise.all(DEVICES.map((device) => taught(device, options)))
+    for (const [step, loss] of onGpu.losses.entries()) {
+      const off = Math.abs(loss / onCpu.losses[step] - 1)
+      assert.ok(off < 0.02, `${JSON.stringify(options)}, step ${step}: off by ${off}`)
+    }
+    const { decoder } = onGpu.model
+    const prompt = [5, 6]
+    const { ids, logProbs } = await new DecoderPolicy(decoder).generate({
       requestId: 'a',
-      promptIds: prompt.ids,
+      promptIds: Uint32Array.from(prompt),
       seed: 1,
-      maxTokens: 2,
+      maxTokens: 4,
       stopIds: [],
     })
+    const all = Uint32Array.from([...prompt, ...ids])
+    const mask = Uint8Array.from(all, (_, at) => Number(at >= prompt.length))
+    const scores = await decoder.score({ ids: all, offsets: Uint32Array.of(0, all.length), mask })
+    assert.deepEqual(scores.logProb.slice(prompt.length), logProbs)
   }
-  await assert.rejects(half({ matmulPrecision: 'bf16' }), UNAVAILABLE)
-  await half({ dtype: 'bf16' })
-  await assert.rejects(taught('cuda:0', { dtype: 'bf16' }), UNAVAILABLE)
 })
 
 /** Two supervised steps and three of GRPO: all their numbers but times, and the weights after them. */
@@ -132,8 +167,8 @@ async function trained(device) {
   return { losses, steps, weights: await model.decoder.toSafetensors() }
 }
 
-async function taught(device, { dtype = 'f32', ...options } = {}) {
-  const model = createModel({ seed: 1, device, dtype }, SHAPE)
+async function taught(device, { dtype = 'f32', matmulPrecision = 'f32', ...options } = {}) {
+  const model = createModel({ seed: 1, device, dtype, matmulPrecision }, SHAPE)
   assert.equal(model.decoder.device, device)
   const messages = [
     { role: 'user', content: 'hi' },

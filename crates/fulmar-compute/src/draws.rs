@@ -139,8 +139,10 @@ impl Draws {
     /// Makes room for the draws of `num_rows` rows, and for the `num_top` likeliest ids of each.
     ///
     /// # Errors
-    /// `OutOfMemory` if there is no memory for them; `Unavailable` for a GPU that fails, and for more than 4,096 likeliest ids.
+    /// `OutOfMemory` if there is no memory for them; `Unavailable` for a GPU that fails, and for more than 4,096 likeliest ids; errors
+    /// of the operations so far.
     pub fn new(card: Card, num_rows: usize, num_top: usize) -> Result<Self> {
+        kept::take()?;
         if num_top > cuda::TOP_MAX {
             return Err(kept::lacking(card, "a draw with more than 4096 likeliest ids"));
         }

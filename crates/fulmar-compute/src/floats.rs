@@ -41,15 +41,20 @@ pub struct MatRef<'a>(Kind<'a>);
 
 #[derive(Debug, Clone, Copy)]
 enum Kind<'a> {
-    Stored {
-        data: Floats<'a>,
-        rows: usize,
-        cols: usize,
-        is_transposed: bool,
-        precision: MatmulPrecision,
-    },
+    Stored(Stored<'a>),
     /// A packed weight `[outputs, inputs]`, transposed.
     Packed(&'a Panels),
+}
+
+/// Row-major elements `[rows, cols]`, read as they are or transposed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stored<'a> {
+    pub data: Floats<'a>,
+    rows: usize,
+    cols: usize,
+    pub is_transposed: bool,
+    /// The precision of products, if this is the right operand.
+    pub precision: MatmulPrecision,
 }
 
 impl<'a> Floats<'a> {
@@ -166,7 +171,8 @@ impl<'a> MatRef<'a> {
     #[must_use]
     pub fn of(data: Floats<'a>, rows: usize, cols: usize) -> Self {
         assert_eq!(data.len(), rows * cols, "data must hold {rows} x {cols} floats");
-        Self(Kind::Stored { data, rows, cols, is_transposed: false, precision: MatmulPrecision::F32 })
+        let precision = MatmulPrecision::F32;
+        Self(Kind::Stored(Stored { data, rows, cols, is_transposed: false, precision }))
     }
 
     /// Returns the packed weight `[outputs, inputs]` transposed, `[inputs, outputs]`, for products `x w^T`.
@@ -181,10 +187,8 @@ impl<'a> MatRef<'a> {
     /// If the elements are packed.
     #[must_use]
     pub fn transposed(self) -> Self {
-        let Kind::Stored { data, rows, cols, is_transposed, precision } = self.0 else {
-            unreachable!("packed weights are read in one direction")
-        };
-        Self(Kind::Stored { data, rows, cols, is_transposed: !is_transposed, precision })
+        let Kind::Stored(stored) = self.0 else { unreachable!("packed weights are read in one direction") };
+        Self(Kind::Stored(Stored { is_transposed: !stored.is_transposed, ..stored }))
     }
 
     /// Returns the same elements as a right operand whose products have this precision. Packed weights keep the
@@ -192,9 +196,7 @@ impl<'a> MatRef<'a> {
     #[must_use]
     pub const fn in_precision(self, precision: MatmulPrecision) -> Self {
         match self.0 {
-            Kind::Stored { data, rows, cols, is_transposed, .. } => {
-                Self(Kind::Stored { data, rows, cols, is_transposed, precision })
-            }
+            Kind::Stored(stored) => Self(Kind::Stored(Stored { precision, ..stored })),
             Kind::Packed(_) => self,
         }
     }
@@ -206,7 +208,7 @@ impl<'a> MatRef<'a> {
     #[must_use]
     pub fn cpu(self) -> fulmar_kernel::MatRef<'a> {
         match self.0 {
-            Kind::Stored { data, rows, cols, is_transposed, precision } => {
+            Kind::Stored(Stored { data, rows, cols, is_transposed, precision }) => {
                 let matrix = fulmar_kernel::MatRef::of(data.cpu(), rows, cols).in_precision(precision);
                 if is_transposed { matrix.transposed() } else { matrix }
             }
@@ -214,47 +216,18 @@ impl<'a> MatRef<'a> {
         }
     }
 
-    /// Returns the matrix, if its elements and its products are in single precision.
-    pub(crate) fn f32(self) -> Option<MatrixF32<'a>> {
-        let Kind::Stored {
-            data: Floats::F32(data),
-            rows,
-            cols,
-            is_transposed,
-            precision: MatmulPrecision::F32,
-        } = self.0
-        else {
-            return None;
-        };
-        let (rows, cols) = if is_transposed { (cols, rows) } else { (rows, cols) };
-        Some(MatrixF32 { data, rows, cols, is_transposed })
-    }
-
-    /// Returns a row-major matrix in single precision with its rows and columns.
-    pub(crate) fn rows_f32(self) -> Option<(View<'a, f32>, usize, usize)> {
+    /// Returns the elements and their order, unless they are packed.
+    pub(crate) const fn stored(self) -> Option<Stored<'a>> {
         match self.0 {
-            Kind::Stored { data: Floats::F32(data), rows, cols, is_transposed: false, .. } => {
-                Some((data, rows, cols))
-            }
-            _ => None,
-        }
-    }
-
-    /// Returns a transposed weight in bfloat16 with its outputs and inputs.
-    pub(crate) fn weight_bf16(self) -> Option<(View<'a, bf16>, usize, usize)> {
-        match self.0 {
-            Kind::Stored { data: Floats::Bf16(data), rows, cols, is_transposed: true, .. } => {
-                Some((data, rows, cols))
-            }
-            _ => None,
+            Kind::Stored(stored) => Some(stored),
+            Kind::Packed(_) => None,
         }
     }
 }
 
-/// A matrix in single precision: row-major elements, or those of the transposed matrix.
-pub(crate) struct MatrixF32<'a> {
-    pub data: View<'a, f32>,
-    pub rows: usize,
-    pub cols: usize,
-    pub is_transposed: bool,
+impl Stored<'_> {
+    /// Returns the numbers of rows and columns.
+    pub(crate) const fn shape(&self) -> (usize, usize) {
+        if self.is_transposed { (self.cols, self.rows) } else { (self.rows, self.cols) }
+    }
 }

@@ -32,8 +32,9 @@ impl Compute {
     /// Returns memory for the results of `count` rows.
     ///
     /// # Errors
-    /// `OutOfMemory` if there is no memory for them; `Unavailable` for a GPU that fails.
+    /// `OutOfMemory` if there is no memory for them; `Unavailable` for a GPU that fails; errors of the operations so far.
     pub fn log_probs(self, count: usize) -> Result<LogProbs> {
+        self.check()?;
         Ok(LogProbs(match self {
             Self::Cpu => Found::Cpu(vec![LogProb::default(); count]),
             Self::Cuda(card) => Found::Cuda(card, Columns::zeros(card, count)?),

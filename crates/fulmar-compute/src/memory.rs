@@ -32,7 +32,7 @@ impl Compute {
     /// Returns `len` zeros.
     ///
     /// # Errors
-    /// `OutOfMemory` if there is no memory for them; `Unavailable` for a GPU that fails.
+    /// `OutOfMemory` if there is no memory for them; `Unavailable` for a GPU that fails; errors of the operations so far.
     pub fn zeros<T: Copy + Zeroable>(self, len: usize) -> Result<Memory<T>> {
         let card = match self {
             Self::Cuda(card) => card,
@@ -44,6 +44,7 @@ impl Compute {
                 return Ok(values.into());
             }
         };
+        self.check()?;
         card.zeros(len).map(Memory::Cuda)
     }
 
@@ -85,8 +86,9 @@ impl Compute {
     /// Returns `values` on this device, without a copy if they are already there.
     ///
     /// # Errors
-    /// `OutOfMemory` if there is no memory for them; `Unavailable` for a GPU that fails.
+    /// `OutOfMemory` if there is no memory for them; `Unavailable` for a GPU that fails; errors of the operations so far.
     pub fn hold<T: Copy>(self, values: impl Into<Memory<T>>) -> Result<Memory<T>> {
+        self.check()?;
         match (self, values.into()) {
             (Self::Cpu, Memory::Cuda(buffer)) => Ok(Memory::Cpu(buffer.read()?)),
             (Self::Cuda(card), Memory::Cpu(values)) => Ok(Memory::Cuda(card.upload(&values)?)),
@@ -114,11 +116,12 @@ impl Compute {
     /// Copies `values` over elements of a device. They may change when this returns.
     ///
     /// # Errors
-    /// `Unavailable` for a GPU that fails.
+    /// `Unavailable` for a GPU that fails; errors of the operations so far.
     ///
     /// # Panics
     /// If the lengths differ.
     pub fn write<'a, T: Copy + 'a>(self, values: &[T], to: impl Into<ViewMut<'a, T>>) -> Result<()> {
+        self.check()?;
         match to.into() {
             ViewMut::Cpu(to) => to.copy_from_slice(values),
             ViewMut::Cuda(range) => range.card().write(values, range)?,

@@ -227,10 +227,7 @@ impl Decoder {
     /// # Errors
     /// `OutOfMemory` if there is no memory for the merged weights.
     pub(crate) fn merged_lora(&self) -> Result<Option<MergedLora<'_>>> {
-        self.lora
-            .as_ref()
-            .map(|lora| lora.merged(&self.layout, self.stored(), self.matmul_precision))
-            .transpose()
+        self.lora.as_ref().map(|lora| lora.merged(&self.layout, self.stored(), self.precision())).transpose()
     }
 
     /// Counts a change of the weights.
@@ -504,7 +501,7 @@ impl Decoder {
             weights: self.stored(),
             panels: self.weights.panels(),
             lora: lora.map(|lora| lora.layer(index)),
-            precision: self.matmul_precision,
+            precision: self.precision(),
             compute: self.compute,
         }
     }
@@ -516,8 +513,16 @@ impl Decoder {
             weights: self.stored(),
             panels: self.weights.panels(),
             logits_max: LOGITS_CHUNK,
-            precision: self.matmul_precision,
+            precision: self.precision(),
             compute: self.compute,
+        }
+    }
+
+    /// Returns the precision of the products of a pass. On a GPU those of weights in bfloat16 round all that they multiply.
+    fn precision(&self) -> MatmulPrecision {
+        match (self.compute, self.stored()) {
+            (Compute::Cuda(_), Floats::Bf16(_)) => MatmulPrecision::Bf16,
+            _ => self.matmul_precision,
         }
     }
 

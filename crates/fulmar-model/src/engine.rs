@@ -145,9 +145,8 @@ impl Engine {
     /// # Errors
     /// `ShapeMismatch` if the shape of `decoder` differs from the engine's; `Incompatible` if it has no
     /// output head; `OutOfMemory` if there is no memory for an adapter merged into the weights, or for weights of 8 bits;
-    /// `Unavailable` on a GPU for weights in 8 bits, for a decoder with an adapter, and with
-    /// [`EngineOptions::speculative_tokens`] or [`EngineOptions::activation_bytes_max`]. Non-finite logits end
-    /// only their own request.
+    /// `Unavailable` on a GPU for weights in 8 bits, and with [`EngineOptions::speculative_tokens`] or
+    /// [`EngineOptions::activation_bytes_max`]. Non-finite logits end only their own request.
     pub fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<usize> {
         if *decoder.config() != self.config {
             let detail = "decoder must have the shape of the decoder that the engine was made for";

@@ -39,14 +39,20 @@ impl PagePool {
         }
     }
 
-    /// Moves keys and values to the device of `compute`.
+    /// Moves keys and values to the device of `compute`, if they are elsewhere.
     pub(crate) fn move_to(&mut self, compute: Compute) {
-        if compute != self.compute {
-            self.compute = compute;
-            for memory in self.layers.iter_mut().flat_map(|(keys, values)| [keys, values]) {
+        self.compute = compute;
+        for memory in self.layers.iter_mut().flat_map(|(keys, values)| [keys, values]) {
+            if memory.compute() != compute {
                 compute.resize(memory, memory.len());
             }
         }
+    }
+
+    /// Forgets which pages were in use, some of which may have no memory. No sequence holds one.
+    pub(crate) fn forget_pages(&mut self) {
+        self.holders.clear();
+        self.free.clear();
     }
 
     /// Returns the number of free pages.
@@ -81,7 +87,7 @@ impl PagePool {
         let page = self.holders.len();
         self.holders.push(0);
         let floats = (page + 1) * self.page_size * self.kv_width;
-        if self.layers.first().is_some_and(|(keys, _)| keys.len() < floats) {
+        if self.layers.iter().any(|(keys, values)| keys.len().min(values.len()) < floats) {
             let pages = ((page + 1) * 2).min(self.num_pages);
             for (keys, values) in &mut self.layers {
                 self.compute.resize(keys, pages * self.page_size * self.kv_width);

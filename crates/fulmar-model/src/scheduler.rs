@@ -256,6 +256,7 @@ impl Scheduler {
                 // Rows that this step would have written are missing.
                 packed.decoder.kept.forget();
                 while self.preempt_youngest() {}
+                self.pool.forget_pages();
                 return Err(error);
             }
         }

@@ -1,7 +1,7 @@
 /** Worker thread of a policy: a decoder that answers requests by message. */
 
 import { isMainThread, parentPort, workerData } from 'node:worker_threads'
-import { FulmarError } from '../core/index.js'
+import { FulmarError, type PlacedDevice } from '../core/index.js'
 import {
   Decoder,
   type DecoderConfig,
@@ -22,6 +22,7 @@ export type DecoderSource = { readonly tokenizer?: string; readonly sampler?: Sa
       readonly config: DecoderConfig
       readonly weights: Uint8Array
       readonly dtype: WeightDtype
+      readonly device: PlacedDevice
       readonly matmulPrecision: MatmulPrecision
       readonly version: number
       readonly adapter?: { readonly config: LoraConfig; readonly weights: Uint8Array }
@@ -31,8 +32,8 @@ export type DecoderSource = { readonly tokenizer?: string; readonly sampler?: Sa
 /** Loads the weights of a source. */
 async function decoderOf(source: DecoderSource): Promise<Decoder> {
   if ('folder' in source) return await Decoder.fromFolder(source.folder, { version: source.version })
-  const { config, weights, version, dtype, matmulPrecision } = source
-  return Decoder.fromSafetensors(config, weights, { version, dtype, matmulPrecision })
+  const { config, weights, version, dtype, device, matmulPrecision } = source
+  return Decoder.fromSafetensors(config, weights, { version, dtype, device, matmulPrecision })
 }
 
 /** Loads the model of a source. */

@@ -44,8 +44,8 @@ export interface WorkerPolicyOptions {
 
 /**
  * A {@link Policy} over a decoder in a worker thread, which does not block this thread's event loop. Weights
- * are replaced atomically: requests in flight finish with the old ones, later ones use the new. An adapter of the decoder
- * is copied too. A thread that ends fails every call with `UNAVAILABLE`. Close it after use.
+ * are replaced atomically: requests in flight finish with the old ones, later ones use the new. The thread has a copy of the
+ * decoder and its adapter, on the device of the decoder. A thread that ends fails every call with `UNAVAILABLE`. Close it after use.
  *
  * @example
  * ```ts
@@ -117,9 +117,9 @@ export class WorkerPolicy extends ThreadPolicy<Decoder | string> {
     const adapter = model.hasAdapter
       ? { config: await model.loraConfig(), weights: Uint8Array.from(await model.loraToSafetensors()) }
       : undefined
-    const { config, dtype, matmulPrecision } = model
+    const { config, dtype, device, matmulPrecision } = model
     const transfer = [weights.buffer, ...(adapter ? [adapter.weights.buffer] : [])]
-    const source = { config, weights, dtype, matmulPrecision, version, ...(adapter && { adapter }) }
+    const source = { config, weights, dtype, device, matmulPrecision, version, ...(adapter && { adapter }) }
     return { source, transfer }
   }
 }

@@ -1,6 +1,6 @@
 //! Decoders whose passes run on the card: every bit of the processor's log-probs and entropies.
 
-use fulmar_core::{Dtype, ErrorKind, Result};
+use fulmar_core::{Dtype, Result};
 use fulmar_cuda::Card;
 use fulmar_model::{Decoder, DecoderConfig, Scores, TokenBatch};
 
@@ -53,7 +53,6 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             on_card.score(&batch.view())?;
             report.same("waits of a pass", &shape, &[(card.num_waits() - reads) as u32], &[1]);
         }
-        refused(report, name, &mut on_card)?;
         in_halves(report, name, &on_processor, &on_card)?;
     }
     overflow(card, report)
@@ -67,20 +66,6 @@ fn compare(report: &mut Report, name: &str, shape: &str, got: Result<Scores>, wa
         }
         Err(error) => report.broken(&format!("{name}, {shape}"), &error),
     }
-}
-
-/// A call that a decoder on the card lacks is an error, and scores are the same after it.
-fn refused(report: &mut Report, name: &str, on_card: &mut Decoder) -> Result<()> {
-    let batch = Batch::of(&[4], on_card.config().vocab_size);
-    let before = on_card.forward(&batch.view())?;
-    let is_unavailable =
-        |refused: Result<()>| u32::from(refused.is_err_and(|error| error.kind() == ErrorKind::Unavailable));
-    let mut halves = on_card.clone().with_dtype(Dtype::Bf16)?;
-    halves.forward(&batch.view())?;
-    let backward = halves.backward(&[0.0, 1.0, 1.0, 1.0], None);
-    report.same("backward in bfloat16 is refused", name, &[is_unavailable(backward)], &[1]);
-    compare(report, "score after errors", name, on_card.score(&batch.view()), &before);
-    Ok(())
 }
 
 /// Weights in bfloat16 give log-probs near those of the processor, which rounds no activation, and a sequence has the same bits in

@@ -3,16 +3,17 @@
 
 use std::collections::HashMap;
 
-use fulmar_compute::Compute;
+use fulmar_compute::{Compute, MatmulPrecision};
 use fulmar_core::{Dtype, ErrorKind, Result, Rng};
-use fulmar_cuda::Card;
+use fulmar_cuda::{Buffer, Card};
 use fulmar_model::{
-    Decoder, DecoderConfig, Engine, EngineOptions, EngineWeights, FinishReason, Generated, Outputs, Request,
-    SamplingParams, TokenBatch,
+    AdamWOptions, Decoder, DecoderConfig, Engine, EngineOptions, EngineWeights, FinishReason, Generated,
+    LoraConfig, Optimizer, Outputs, Request, SamplingParams, TokenBatch,
 };
 use fulmar_objective::{DrawMethod, DrawOptions};
 
 use super::decoder::CONFIGS;
+use super::training::{MEMORY_MAX, lacking};
 use crate::report::Report;
 
 /// Sizes of pages, number of pages in addition to those of the longest sequence, and sequences that run at once.
@@ -41,13 +42,26 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             pair.moved(report, &asked, &wanted)?;
             refused(report, &on_card)?;
             ended(card, report, &on_processor)?;
-            // In bfloat16 the card has bits of its own, the same ones for a sequence in any batch.
+            if card.free_bytes()? <= MEMORY_MAX {
+                out_of_memory(card, report, &on_card, (&asked[..3], &wanted[..3]))?;
+            }
+            adapted(card, report, &on_processor, &asked)?;
+            let mut rounding = on_card.clone();
+            rounding.multiply_in(MatmulPrecision::Bf16);
             let halves = on_card.clone().with_dtype(Dtype::Bf16)?;
-            let pair = Pair { on_card: &halves, name: "llama in bfloat16", ..pair };
-            let (asked, setting) = (&asked[3..7], SETTINGS[2]);
-            let wanted = pair.alone(&halves, asked)?;
-            pair.together(report, asked, &wanted, setting)?;
-            pair.scored(report, asked, &wanted)?;
+            let adapted = with_adapter(&halves)?;
+            // In bfloat16 the card has bits of its own, the same ones for a sequence in any batch.
+            for (name, on_card) in [
+                ("products in bfloat16", &rounding),
+                ("weights in bfloat16", &halves),
+                ("an adapter of weights in bfloat16", &adapted),
+            ] {
+                let pair = Pair { on_card, name, ..pair };
+                let (asked, setting) = (&asked[3..7], SETTINGS[2]);
+                let wanted = pair.alone(on_card, asked)?;
+                pair.together(report, asked, &wanted, setting)?;
+                pair.scored(report, asked, &wanted)?;
+            }
         }
     }
     report.same("preemptions of an engine", "all", &[u32::from(num_preemptions > 3)], &[1]);
@@ -251,6 +265,36 @@ impl Pair<'_> {
     }
 }
 
+/// An engine draws from an adapter that is trained, merged into the weights.
+fn adapted(card: &Card, report: &mut Report, decoder: &Decoder, asked: &[Asked]) -> Result<()> {
+    let on_processor = with_adapter(decoder)?;
+    let mut on_card = on_processor.clone();
+    on_card.move_to(card.device())?;
+    let pair = Pair { card, on_processor: &on_processor, on_card: &on_card, name: "an adapter" };
+    let wanted = pair.alone(&on_processor, asked)?;
+    pair.together(report, asked, &wanted, SETTINGS[2])?;
+    pair.scored(report, asked, &wanted)
+}
+
+/// Returns the decoder with an adapter that changes what it draws.
+fn with_adapter(decoder: &Decoder) -> Result<Decoder> {
+    let mut adapted = decoder.clone();
+    adapted.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 1)?;
+    let mut optimizer =
+        Optimizer::new(&adapted, AdamWOptions { learning_rate: 0.1, ..AdamWOptions::default() })?;
+    for _ in 0..2 {
+        adapted.forward(&TokenBatch {
+            ids: &[1, 2, 3],
+            offsets: &[0, 3],
+            mask: &[0, 1, 1],
+            ..TokenBatch::default()
+        })?;
+        adapted.backward(&[0.0, -1.0, -1.0], None)?;
+        optimizer.step(&mut adapted, None, None)?;
+    }
+    Ok(adapted)
+}
+
 /// Engines that a card lacks are refused by name, and the requests are there for another.
 fn refused(report: &mut Report, on_card: &Decoder) -> Result<()> {
     let options = |change: fn(&mut EngineOptions)| {
@@ -276,6 +320,51 @@ fn refused(report: &mut Report, on_card: &Decoder) -> Result<()> {
             &[1, 1],
         );
     }
+    Ok(())
+}
+
+/// A step fails at each of its allocations in turn, as a training step does in `training`. The sequences then wait, and end with the
+/// tokens of an engine that never failed, on a card that has memory again.
+fn out_of_memory(
+    card: &Card,
+    report: &mut Report,
+    on_card: &Decoder,
+    (asked, wanted): (&[Asked], &[Generated]),
+) -> Result<()> {
+    let (mut failures, mut left) = (0, 0);
+    loop {
+        let mut engine = Engine::new(
+            on_card.config(),
+            EngineOptions { num_pages: Some(40), page_size: 2, ..EngineOptions::default() },
+        )?;
+        let add = |asked: &Asked| engine.add(&asked.request(), &asked.params);
+        let ids: Vec<u64> = asked.iter().map(add).collect::<Result<_>>()?;
+        let taken: Buffer<u8> = card.zeros(card.free_bytes()? - left)?;
+        let error = loop {
+            match engine.steps(on_card, 1) {
+                Ok(0) => break None,
+                Ok(_) => {}
+                Err(error) => break Some(error),
+            }
+        };
+        drop(taken);
+        let Some(error) = error else { break };
+        failures += 1;
+        let shape = format!("{left} bytes left: {error}");
+        report.same(
+            "kind of an engine's failure",
+            &shape,
+            &[u32::from(error.kind() == ErrorKind::OutOfMemory)],
+            &[1],
+        );
+        while engine.steps(on_card, 1)? > 0 {}
+        let mut found = Found::default();
+        found.take(engine.take_outputs());
+        found.compare(report, &shape, &ids, wanted);
+        let Some(lacking) = lacking(error.detail()) else { break };
+        left += lacking;
+    }
+    report.same("failures of an engine", &failures.to_string(), &[u32::from(failures > 20)], &[1]);
     Ok(())
 }
 

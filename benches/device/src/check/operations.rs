@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use fulmar_compute::{
-    AdamwStep, AttentionShape, Compute, Floats, LogProb, MatRef, Memory, Positions, RopeTable, SgdStep,
-    Spans, ViewMut, rope_frequencies,
+    AdamwStep, AttentionShape, Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory, Positions,
+    RopeTable, SgdStep, Spans, ViewMut, rope_frequencies,
 };
 use fulmar_core::{ErrorKind, Result, Rng};
 use fulmar_cuda::Card;
@@ -30,6 +30,9 @@ const SHAPES: [(usize, usize); 12] = [
     (2, 4_100),
 ];
 
+/// Largest relative error of a product in bfloat16 in the L2 norm.
+const HALVES_ERROR_MAX: f64 = 4e-3;
+
 /// Compares every operation at every shape.
 ///
 /// # Errors
@@ -40,6 +43,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
         elementwise(&on, report, rows, width)?;
         norms(&on, report, rows, width)?;
         products(&on, report, rows, width)?;
+        products_in_halves(&on, report, rows, width)?;
         moved(&on, report, rows, width)?;
         embedded(&on, report, rows, width)?;
         probabilities(&on, report, rows, width)?;
@@ -191,6 +195,64 @@ fn gradients(on: &Both, report: &mut Report, [rows, outs, inner]: [usize; 3]) ->
             on.matmul(&mut d_w[0], d_y.transposed(), x, adds);
             Vec::new()
         })?;
+    }
+    Ok(())
+}
+
+/// A product and the gradients of both operands, written and added, where a weight is in bfloat16 or the precision is: near the sums
+/// in double precision of what is rounded.
+fn products_in_halves(on: &Both, report: &mut Report, rows: usize, width: usize) -> Result<()> {
+    let compute = Compute::Cuda(on.card);
+    for outs in [5, 65] {
+        let numbers = |name: &str, len: usize| compute.hold(random(name, len, 1.0));
+        let [x, w, d_y] =
+            [numbers("x", rows * width)?, numbers("w", outs * width)?, numbers("d", rows * outs)?];
+        let [y, d_x, d_w] = [rows * outs, rows * width, outs * width].map(|len| random("sums", len, 1.0));
+        let rounded = |memory: &Memory<f32>| -> Result<Vec<bf16>> {
+            Ok(memory.view().read()?.iter().map(|number| bf16::from_f32(*number)).collect())
+        };
+        let stored = compute.hold(rounded(&w)?)?;
+        let [of_x, of_w, of_d] = [rounded(&x)?, rounded(&w)?, rounded(&d_y)?];
+        let number = |matrix: &[bf16], at: usize| f64::from(matrix[at].to_f32());
+        let sums =
+            |rows: usize, outs: usize, inner: usize, term: &dyn Fn(usize, usize, usize) -> f64| -> Vec<f64> {
+                (0..rows * outs).map(|at| (0..inner).map(|k| term(at / outs, at % outs, k)).sum()).collect()
+            };
+        let exact = [
+            sums(rows, outs, width, &|n, o, k| number(&of_x, n * width + k) * number(&of_w, o * width + k)),
+            sums(rows, width, outs, &|n, k, o| number(&of_d, n * outs + o) * number(&of_w, o * width + k)),
+            sums(outs, width, rows, &|o, k, n| number(&of_d, n * outs + o) * number(&of_x, n * width + k)),
+        ];
+        for (form, weight) in [("f32", Floats::F32(w.view())), ("bf16", Floats::Bf16(stored.view()))] {
+            for adds in [false, true] {
+                let x = MatRef::new(&x, rows, width).in_precision(MatmulPrecision::Bf16);
+                let w = MatRef::of(weight, outs, width).in_precision(MatmulPrecision::Bf16);
+                let d = MatRef::new(&d_y, rows, outs);
+                let cases = [
+                    ("rows", &y, x, w.transposed()),
+                    ("d rows", &d_x, d, w),
+                    ("d weight", &d_w, d.transposed(), x),
+                ];
+                for ((name, before, left, right), exact) in cases.into_iter().zip(&exact) {
+                    let mut out = compute.hold(before.clone())?;
+                    compute.matmul(&mut out, left, right, adds);
+                    compute.check()?;
+                    let wanted: Vec<f64> = exact
+                        .iter()
+                        .zip(before)
+                        .map(|(sum, before)| if adds { sum + f64::from(*before) } else { *sum })
+                        .collect();
+                    let shape = format!("{} by {outs}, {form}, adds {adds}", on.shape);
+                    report.near(
+                        &format!("product in halves, {name}"),
+                        &shape,
+                        &out.view().read()?,
+                        &wanted,
+                        HALVES_ERROR_MAX,
+                    );
+                }
+            }
+        }
     }
     Ok(())
 }

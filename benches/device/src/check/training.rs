@@ -1,7 +1,7 @@
-//! Decoders that are trained on the card: every bit of the processor's gradients, values and weights.
+//! Decoders that are trained on the card: every bit of the processor's gradients, values and weights, and in bfloat16 near them.
 
-use fulmar_compute::Compute;
-use fulmar_core::{ErrorKind, Result};
+use fulmar_compute::{Compute, MatmulPrecision};
+use fulmar_core::{Dtype, ErrorKind, Result};
 use fulmar_cuda::{Buffer, Card};
 use fulmar_model::{
     AdamWOptions, Decoder, DecoderConfig, LoraConfig, MuonOptions, Optimizer, OptimizerOptions, ScalarHead,
@@ -37,8 +37,15 @@ const STEPS: usize = 50;
 /// Largest share by which weights may differ after them; here they have the same bits.
 const DIFFERENCE_MAX: f64 = 1e-5;
 
+/// Largest relative error of gradients and weights in the L2 norm, where operands are rounded to bfloat16: a number that is nearly
+/// between two of these may be rounded to the other.
+const HALVES_ERROR_MAX: f64 = 2e-2;
+
+/// Largest share by which a loss of weights in bfloat16 may differ from that of f32 ones.
+const LOSS_DIFFERENCE_MAX: f64 = 0.02;
+
 /// Most free bytes of a card that runs out of memory here: all of them are written once a failure.
-const MEMORY_MAX: usize = 16 << 20;
+pub const MEMORY_MAX: usize = 16 << 20;
 
 /// Waits of a training step: one for log-probs, one for the norm of the gradients.
 const WAITS: u64 = 2;
@@ -68,6 +75,10 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     }
     let decoder = Decoder::new(DecoderConfig::from_json(CONFIGS[2].1)?, 7)?;
     long(report, &decoder, on)?;
+    for (name, text) in CONFIGS {
+        in_halves(report, name, &Decoder::new(DecoderConfig::from_json(text)?, 7)?, on)?;
+    }
+    long_in_halves(report, &decoder, on)?;
     waits(report, &decoder, *card)?;
     refused(report, &decoder, on)?;
     if card.free_bytes()? > MEMORY_MAX { Ok(()) } else { out_of_memory(report, &decoder, *card) }
@@ -262,9 +273,93 @@ fn long(report: &mut Report, decoder: &Decoder, on: Compute) -> Result<()> {
         pair.step(report, &format!("step {step}"))?;
     }
     let [on_processor, on_card] = &pair.decoders;
-    let wanted: Vec<f64> = on_processor.weights().iter().map(|weight| f64::from(*weight)).collect();
+    let wanted = in_f64(&on_processor.weights());
     report.near("weights after 50 steps", "qwen3", &on_card.weights(), &wanted, DIFFERENCE_MAX);
     pair.compare(report, "50 steps")
+}
+
+/// Weights in bfloat16, and f32 ones with products in bfloat16: gradients near those of the processor, which rounds the same
+/// operands; the same bits each time; an adapter, and steps of each rule.
+fn in_halves(report: &mut Report, name: &str, decoder: &Decoder, on: Compute) -> Result<()> {
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        for is_adapted in [false, true] {
+            let mut on_processor = decoder.clone().with_dtype(dtype)?;
+            if is_adapted {
+                on_processor.add_lora(LoraConfig { r: 2, ..Default::default() }, 1)?;
+            }
+            on_processor.multiply_in(MatmulPrecision::Bf16);
+            let shape = format!("{name}, {dtype:?}, adapter {is_adapted}");
+            for (rule, options) in rules() {
+                let mut pair = Pair::of(&on_processor, options, on)?;
+                for step in 0..2 {
+                    let batch = Batch::of(decoder.config().vocab_size, step);
+                    let shape = format!("{shape}, {rule}, step {step}");
+                    let mut again = pair.decoders[1].clone();
+                    for decoder in &mut pair.decoders {
+                        batch.backward(decoder)?;
+                    }
+                    batch.backward(&mut again)?;
+                    let [on_processor, on_card] = &pair.decoders;
+                    report.same("gradients, again", &shape, &again.gradients(), &on_card.gradients());
+                    let wanted = in_f64(&on_processor.gradients());
+                    report.near(
+                        "gradients in halves",
+                        &shape,
+                        &on_card.gradients(),
+                        &wanted,
+                        HALVES_ERROR_MAX,
+                    );
+                    for (decoder, optimizer) in pair.decoders.iter_mut().zip(&mut pair.optimizers) {
+                        optimizer.step(decoder, None, Some(0.5))?;
+                    }
+                    let [on_processor, on_card] = &pair.decoders;
+                    let wanted = in_f64(&on_processor.score(&batch.view())?.log_prob);
+                    let got = on_card.score(&batch.view())?.log_prob;
+                    report.near("log-probs after a step in halves", &shape, &got, &wanted, HALVES_ERROR_MAX);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Weights in bfloat16 learn on the card as f32 ones do on the processor.
+fn long_in_halves(report: &mut Report, decoder: &Decoder, on: Compute) -> Result<()> {
+    let halves = moved(&decoder.clone().with_dtype(Dtype::Bf16)?, on)?;
+    let losses = [decoder, &halves].map(|decoder| -> Result<Vec<f64>> {
+        let mut decoder = decoder.clone();
+        let mut optimizer =
+            Optimizer::new(&decoder, AdamWOptions { learning_rate: 2e-3, ..Default::default() })?;
+        let mut losses = Vec::new();
+        for _ in 0..STEPS {
+            let mut batch = Batch::of(decoder.config().vocab_size, 0);
+            let trained = batch.mask.iter().filter(|mask| **mask == 1).count() as f32;
+            batch.d_log_prob = batch.mask.iter().map(|mask| -f32::from(*mask) / trained).collect();
+            let log_probs = decoder.forward(&batch.view())?.log_prob;
+            let of = log_probs.iter().zip(&batch.d_log_prob);
+            losses.push(of.map(|(log_prob, d)| f64::from(log_prob * d)).sum());
+            decoder.backward(&batch.d_log_prob, None)?;
+            optimizer.step(&mut decoder, None, None)?;
+        }
+        Ok(losses)
+    });
+    let [wanted, got] = losses;
+    let (wanted, got) = (wanted?, got?);
+    let is_learned = wanted[STEPS - 1] < 0.7 * wanted[0];
+    let furthest =
+        got.iter().zip(&wanted).map(|(got, wanted)| (got / wanted - 1.0).abs()).fold(0.0, f64::max);
+    let shape = format!("{:.3} to {:.3}, off by {furthest:.4}", wanted[0], wanted[STEPS - 1]);
+    report.same(
+        "losses in bfloat16",
+        &shape,
+        &[u32::from(is_learned && furthest < LOSS_DIFFERENCE_MAX)],
+        &[1],
+    );
+    Ok(())
+}
+
+fn in_f64(numbers: &[f32]) -> Vec<f64> {
+    numbers.iter().map(|number| f64::from(*number)).collect()
 }
 
 fn waits(report: &mut Report, decoder: &Decoder, card: Card) -> Result<()> {
@@ -338,7 +433,7 @@ fn out_of_memory(report: &mut Report, decoder: &Decoder, card: Card) -> Result<(
 }
 
 /// Returns the bytes that an allocation lacked, from the sentence of its error.
-fn lacking(detail: &str) -> Option<usize> {
+pub fn lacking(detail: &str) -> Option<usize> {
     let number = |before: &str| detail.split(before).next()?.rsplit(' ').next()?.parse::<usize>().ok();
     number(" bytes wanted")?.checked_sub(number(" bytes free")?)
 }

@@ -7,12 +7,12 @@ use super::{Activations, Decoder, KeptActivations, Spare};
 use crate::panels::PanelCache;
 
 impl Decoder {
-    /// Moves the decoder, its weights and its adapter to `device`. Drops gradients. On a GPU a decoder with f32 weights is scored and
-    /// trained, and an [`Engine`](crate::Engine) draws from it, with the bits of the CPU.
+    /// Moves the decoder, its weights and its adapter to `device`. Drops gradients. On a GPU a decoder is scored and trained, and an
+    /// [`Engine`](crate::Engine) draws from it; with f32 weights, with the bits of the CPU. Weights in bfloat16 are multiplied there
+    /// by what is rounded to bfloat16, as by [`MatmulPrecision::Bf16`] of [`Decoder::multiply_in`].
     ///
     /// # Errors
-    /// `Unavailable`, with the reason, if there is no such device, or for weights in bf16 on a GPU; `OutOfMemory` if the weights do not fit
-    /// in its memory. After an error the decoder is unchanged.
+    /// `Unavailable`, with the reason, if there is no such device; `OutOfMemory` if the weights do not fit in its memory. After an error the decoder is unchanged.
     ///
     /// # Examples
     /// ```

@@ -1,6 +1,6 @@
 //! A decoder whose weights are packed for passes over few rows.
 
-use fulmar_compute::{Compute, Lacking, MatRef, MatmulPrecision};
+use fulmar_compute::{Compute, MatRef};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use super::Decoder;
@@ -19,26 +19,16 @@ pub(crate) struct PackedDecoder<'a> {
 }
 
 impl Decoder {
-    /// Packs the weights, if they are not. [`EngineWeights::Same`] gives the bits of weights that are not packed, for
-    /// their memory once more.
+    /// Packs the weights, if they are not: those of all products on the CPU, on a GPU only those with an adapter, as products there
+    /// read weights as they are stored. [`EngineWeights::Same`] gives the bits of weights that are not packed, for their memory
+    /// once more on the CPU.
     ///
     /// # Errors
-    /// `OutOfMemory` if there is no memory for an adapter merged into the weights, or for weights of 8 bits; `Unavailable` on a GPU
-    /// for products in bfloat16 of f32 weights, and with an adapter.
+    /// `OutOfMemory` if there is no memory for an adapter merged into the weights, or for weights of 8 bits.
     pub(crate) fn packed(&self, weights: EngineWeights) -> Result<PackedDecoder<'_>> {
         match self.compute {
             Compute::Cpu => self.packed_on_cpu(weights),
-            Compute::Cuda(card) => {
-                let lacking = [
-                    ("an engine of products in bfloat16", self.matmul_precision == MatmulPrecision::Bf16),
-                    ("an engine of a decoder with an adapter", self.lora.is_some()),
-                ];
-                match lacking.into_iter().find(|(_, is_asked)| *is_asked) {
-                    Some((name, _)) => Lacking::lacking(card, name),
-                    // Products there read weights as they are stored.
-                    None => Ok(PackedDecoder { decoder: self, panels: None, lora: None }),
-                }
-            }
+            Compute::Cuda(_) => Ok(PackedDecoder { decoder: self, panels: None, lora: self.merged_lora()? }),
         }
     }
 
