@@ -216,6 +216,24 @@ impl<'a> MatRef<'a> {
         }
     }
 
+    /// Returns whether a product by this right operand rounds both on a GPU.
+    pub(crate) const fn is_in_halves(self) -> bool {
+        match self.0 {
+            Kind::Stored(
+                Stored { data: Floats::Bf16(_), .. } | Stored { precision: MatmulPrecision::Bf16, .. },
+            ) => true,
+            Kind::Stored(_) | Kind::Packed(_) => false,
+        }
+    }
+
+    /// Returns the matrix with these elements in place of its own, which they are rounded from.
+    pub(crate) const fn of_halves(self, halves: View<'a, bf16>) -> Self {
+        match self.0 {
+            Kind::Stored(stored) => Self(Kind::Stored(Stored { data: Floats::Bf16(halves), ..stored })),
+            Kind::Packed(_) => self,
+        }
+    }
+
     /// Returns the elements and their order, unless they are packed.
     pub(crate) const fn stored(self) -> Option<Stored<'a>> {
         match self.0 {

@@ -145,9 +145,13 @@ impl Compute {
                 let mut products = products.map(|(out, right)| (out.cpu(), right.cpu()));
                 fulmar_kernel::matmul_each(left.cpu(), &mut products);
             }
-            Self::Cuda(_) => {
-                products.into_iter().for_each(|(out, right)| self.matmul(out, left, right, false));
-            }
+            Self::Cuda(card) => kept::run("matmul_each", || {
+                let mut outs = Vec::with_capacity(N);
+                for (out, right) in products {
+                    outs.push((out.cuda(card)?, right));
+                }
+                cuda::matmul_each(card, left, outs)
+            }),
         }
     }
 }

@@ -252,6 +252,16 @@ fn products_in_halves(on: &Both, report: &mut Report, rows: usize, width: usize)
                     );
                 }
             }
+            let x = MatRef::new(&x, rows, width);
+            let w = MatRef::of(weight, outs, width).in_precision(MatmulPrecision::Bf16).transposed();
+            let [mut alone, mut one, mut other] =
+                [(); 3].map(|()| compute.hold(y.clone()).unwrap_or_default());
+            compute.matmul(&mut alone, x, w, false);
+            compute.matmul_each(x, [(one.view_mut(), w), (other.view_mut(), w)]);
+            let wanted = alone.view().read()?;
+            for out in [one, other] {
+                report.same("matmul_each in halves", &on.shape, &out.view().read()?, &wanted);
+            }
         }
     }
     Ok(())

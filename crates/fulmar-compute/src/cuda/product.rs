@@ -7,7 +7,7 @@ use half::bf16;
 
 use super::{cast, product_f32};
 use crate::floats::Stored;
-use crate::{Floats, MatRef, MatmulPrecision, kept};
+use crate::{Floats, MatRef, MatmulPrecision, View, kept};
 
 const THREADS: u32 = 256;
 
@@ -78,6 +78,22 @@ pub(crate) fn matmul(
         }
         _ => in_halves(card, out, left, right, shape, accumulate),
     }
+}
+
+/// Queues products of the same rows. These are rounded once, if all products are by tensor cores.
+pub(crate) fn matmul_each(
+    card: Card,
+    left: MatRef<'_>,
+    products: Vec<(SliceMut<'_, f32>, MatRef<'_>)>,
+) -> Result<()> {
+    let mut room = None;
+    let mut rows = left;
+    if let Some(stored) = left.stored()
+        && products.iter().all(|(_, right)| right.is_in_halves())
+    {
+        rows = left.of_halves(View::Cuda(halves(card, stored.data, &mut room)?));
+    }
+    products.into_iter().try_for_each(|(out, right)| matmul(card, out, rows, right, false))
 }
 
 /// Queues a product of operands that are rounded to bfloat16, unless they are stored so.
