@@ -94,7 +94,7 @@ async function measure(): Promise<Report> {
         limits,
       )
       const samples = (side: string) => rounds.of(side).warm
-      const figure = (label: string, rival: Figure['rival'], goal?: Goal): void => {
+      const figure = (label: string, rival: NonNullable<Figure['rival']>, goal?: Goal): void => {
         figures.push({
           work: `${name}${label}`,
           unit: 'us',
