@@ -1,6 +1,7 @@
 /** The result of a bench, as a table and as a record. */
 
 import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
 import { cpus, totalmem } from 'node:os'
 import { root } from './steps.mjs'
 
@@ -12,10 +13,23 @@ export function machine() {
   return {
     name,
     cpu: model,
+    ...linuxProcessor(),
     numCores,
     memoryGiB: Math.round(totalmem() / 2 ** 30),
     platform: process.platform,
   }
+}
+
+/** What Linux tells of a processor whose name does not: its generation, and the instructions that products use. */
+function linuxProcessor() {
+  if (process.platform !== 'linux' || process.arch !== 'x64') return {}
+  const info = readFileSync('/proc/cpuinfo', 'utf8')
+  const of = (name) => new RegExp(`^${name}\\s*: (.*)$`, 'm').exec(info)?.[1] ?? ''
+  const flags = of('flags').split(' ')
+  const instructions = flags.filter((flag) =>
+    /^(?:avx2|fma|avx512f|avx512_bf16|avx512_vnni|avx_vnni)$/.test(flag),
+  )
+  return { generation: `family ${of('cpu family')}, model ${of('model')}`, instructions }
 }
 
 /** One line a figure, then checks, profile and notes. */
