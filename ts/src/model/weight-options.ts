@@ -18,8 +18,9 @@ export interface WeightOptions {
    */
   readonly dtype?: WeightDtype
   /**
-   * Device of the weights. On a GPU (`cuda:0`) weights in f32 are scored, trained and drawn from, with the bits of a CPU that
-   * fuses multiply-adds; weights in bf16 are scored and drawn from. Throws `UNAVAILABLE` with the reason for a GPU that cannot be used.
+   * Device of the weights. On a GPU (`cuda:0`) decoders are scored, trained and drawn from: weights in f32 with the bits of a CPU
+   * that fuses multiply-adds; for weights in bf16 products round both operands, as with `matmulPrecision: 'bf16'`. Throws
+   * `UNAVAILABLE` with the reason for a GPU that cannot be used.
    * @default 'cpu'
    */
   readonly device?: DeviceName

@@ -90,7 +90,7 @@ impl Decoder {
     /// Returns the decoder with its weights in `dtype`, each rounded to the nearest. [`Dtype::Bf16`] takes
     /// half the memory, and half the time to read when few rows are computed, as in decoding. Sums and
     /// activations use single precision, so every result has the bits of the rounded weights in single
-    /// precision. An [`Optimizer`](crate::Optimizer) keeps master copies that are not rounded. An adapter
+    /// precision; on a GPU products round what they multiply by these weights, too. An [`Optimizer`](crate::Optimizer) keeps master copies that are not rounded. An adapter
     /// stays in single precision; gradients are dropped.
     ///
     /// # Errors
