@@ -56,6 +56,9 @@ test('a GPU is listed and placed, and auto is the CPU', () => {
     ['cuda:0', 'cuda:0', 'cpu'],
   )
   assert.throws(() => placeDevice('cuda:1'), UNAVAILABLE)
+  const [{ memoryBytes, freeMemoryBytes, computeCapability, driverVersion, code }] = gpus()
+  assert.deepEqual([computeCapability, driverVersion, code], ['9.0', '13.0', 'sm_90a'])
+  assert.ok(freeMemoryBytes > 0 && freeMemoryBytes <= memoryBytes)
 })
 
 test('supervised steps, rollouts and GRPO on the GPU have the numbers of the CPU', async () => {

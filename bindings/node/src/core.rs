@@ -1,6 +1,7 @@
 //! The face of `fulmar-core`: what is built, the error codes, the generator.
 
 use fulmar::core::{ErrorKind, RngState, integer_from_f64};
+use fulmar::cuda::Card;
 use napi::bindgen_prelude::{AsyncTask, BigUint64Array, Uint32Array};
 use napi_derive::napi;
 use serde_json::json;
@@ -20,10 +21,12 @@ pub fn describe() -> Result<String> {
 pub fn gpus() -> Result<String> {
     guard(|| {
         let gpus = fulmar::cuda::gpus()?.into_iter().map(|gpu| {
-            let (major, minor) = gpu.compute_capability;
+            let named = |(major, minor): (u32, u32)| format!("{major}.{minor}");
+            let free = Card::of_open(gpu.ordinal).and_then(|card| card.free_bytes().ok());
             json!({
-                "ordinal": gpu.ordinal, "name": gpu.name, "memoryBytes": gpu.memory_bytes,
-                "computeCapability": format!("{major}.{minor}"),
+                "ordinal": gpu.ordinal, "name": gpu.name, "memoryBytes": gpu.memory_bytes, "freeMemoryBytes": free,
+                "computeCapability": named(gpu.compute_capability), "driverVersion": named(gpu.driver_version),
+                "code": gpu.code(),
             })
         });
         Ok(serde_json::Value::from_iter(gpus).to_string())

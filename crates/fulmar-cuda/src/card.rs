@@ -36,7 +36,8 @@ impl Card {
     /// Opens GPU number `ordinal`, or returns it if it is open.
     ///
     /// # Errors
-    /// `Unavailable` with what is missing: the driver, one of its functions, the GPU, or kernels in this build.
+    /// `Unavailable` with what is missing: the driver, one of its functions, the GPU, a compute capability of 8.0, or kernels in this
+    /// build.
     ///
     /// # Examples
     /// ```
@@ -45,11 +46,17 @@ impl Card {
     /// ```
     pub fn open(ordinal: u32) -> Result<Self> {
         let gpu = gpu(ordinal)?;
+        if gpu.code().is_none() {
+            let (device, (major, minor)) = (Device::Cuda { ordinal }, gpu.compute_capability);
+            return Err(unavailable(format!(
+                "{device} must have a compute capability of 8.0 or later: got {major}.{minor}"
+            )));
+        }
         let image = image(&gpu)?;
         crate::platform::check()?;
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(card) = open.iter().find(|card| card.gpu.ordinal == ordinal) {
-            return Ok(Self(opened(card)));
+        if let Some(card) = Self::among(&open, ordinal) {
+            return Ok(card);
         }
         let context = Context::open(ordinal, image).map_err(|failure| failed("a GPU", ordinal, &failure))?;
         let card: &'static Opened = Box::leak(Box::new(Opened {
@@ -61,6 +68,16 @@ impl Card {
         }));
         open.push(card);
         Ok(Self(opened(card)))
+    }
+
+    /// Returns GPU number `ordinal`, if this process has opened it.
+    #[must_use]
+    pub fn of_open(ordinal: u32) -> Option<Self> {
+        Self::among(&OPEN.lock().unwrap_or_else(PoisonError::into_inner), ordinal)
+    }
+
+    fn among(open: &[&'static Opened], ordinal: u32) -> Option<Self> {
+        open.iter().find(|card| card.gpu.ordinal == ordinal).map(|card| Self(opened(card)))
     }
 
     /// Returns what the driver shows of the GPU.

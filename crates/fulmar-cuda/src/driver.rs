@@ -43,7 +43,7 @@ pub fn gpus() -> Result<Vec<Gpu>> {
     if count == 0 {
         return Err(unavailable("a GPU must be visible to NVIDIA's driver: it shows 0"));
     }
-    (0..count).map(|ordinal| gpu(ordinal).map_err(failed)).collect()
+    (0..count).map(|ordinal| gpu(ordinal, version).map_err(failed)).collect()
 }
 
 /// Refuses a driver whose library lacks one of the functions: `cudarc` panics at the first use of one.
@@ -58,7 +58,7 @@ pub fn require(functions: &[&str]) -> Result<()> {
     })
 }
 
-fn gpu(ordinal: i32) -> std::result::Result<Gpu, DriverError> {
+fn gpu(ordinal: i32, version: i32) -> std::result::Result<Gpu, DriverError> {
     use sys::CUdevice_attribute as Attribute;
     let device = result::device::get(ordinal)?;
     // SAFETY: the device was got from `get` on the line above.
@@ -74,6 +74,7 @@ fn gpu(ordinal: i32) -> std::result::Result<Gpu, DriverError> {
         name: result::device::get_name(device)?,
         memory_bytes: memory as u64,
         compute_capability: (major.unsigned_abs(), minor.unsigned_abs()),
+        driver_version: (version.unsigned_abs() / 1000, version.unsigned_abs() % 1000 / 10),
     })
 }
 

@@ -42,4 +42,30 @@ pub struct Gpu {
     pub memory_bytes: u64,
     /// Compute capability: major and minor version.
     pub compute_capability: (u32, u32),
+    /// The CUDA version that its driver runs: major and minor.
+    pub driver_version: (u32, u32),
+}
+
+impl Gpu {
+    /// Returns the part of the compiled kernels that runs on this GPU: machine code, `sm_80` or `sm_90a`, or `compute_90`, which the
+    /// driver compiles at its first use. `None` for a compute capability below 8.0.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_cuda::Gpu;
+    /// let of = |compute_capability| {
+    ///     Gpu { ordinal: 0, name: String::new(), memory_bytes: 0, compute_capability, driver_version: (13, 0) }.code()
+    /// };
+    /// assert_eq!([of((7, 5)), of((8, 9))], [None, Some("sm_80")]);
+    /// assert_eq!([of((9, 0)), of((12, 0))], [Some("sm_90a"), Some("compute_90")]);
+    /// ```
+    #[must_use]
+    pub fn code(&self) -> Option<&'static str> {
+        match self.compute_capability {
+            (..8, _) => None,
+            (8, _) => Some("sm_80"),
+            (9, 0) => Some("sm_90a"),
+            _ => Some("compute_90"),
+        }
+    }
 }

@@ -1,5 +1,6 @@
 /** `fulmar doctor`: what is built, what this machine offers, and what is missing and why. */
 
+import type { Gpu } from '../core/device.js'
 import { type Backend, type CliIo, printJson, printTable } from './io.js'
 
 /** Flags of the command. */
@@ -101,14 +102,18 @@ function isBackendReport(value: unknown): value is BackendReport {
 async function gpuReport(): Promise<GpuReport> {
   try {
     const { gpus, placeDevice } = await import('../core/index.js')
-    const described = gpus().map(({ ordinal, name, memoryBytes, computeCapability }) => {
-      const device = placeDevice(`cuda:${ordinal}`)
-      return `${device} ${name}, ${(memoryBytes / 2 ** 30).toFixed(0)} GiB, capability ${computeCapability}`
-    })
-    return { isUsable: true, gpus: described }
+    for (const { ordinal } of gpus()) placeDevice(`cuda:${ordinal}`)
+    return { isUsable: true, gpus: gpus().map(describeGpu) }
   } catch (error) {
     return { isUsable: false, reason: firstLine(error) }
   }
+}
+
+function describeGpu({ ordinal, name, memoryBytes, freeMemoryBytes, ...versions }: Gpu): string {
+  const { computeCapability, driverVersion, code } = versions
+  const [whole, free] = [memoryBytes, freeMemoryBytes ?? 0].map((bytes) => (bytes / 2 ** 30).toFixed(1))
+  const runs = code === 'compute_90' ? 'PTX that its driver compiles at first use' : code
+  return `cuda:${ordinal} ${name}, ${free} of ${whole} GiB free, capability ${computeCapability}, driver for CUDA ${driverVersion}, runs ${runs}`
 }
 
 async function sandboxReport(backend: 'bubblewrap' | 'pyodide'): Promise<SandboxReport> {

@@ -26,8 +26,17 @@ export interface Gpu {
   readonly name: string
   /** Size of its memory in bytes. */
   readonly memoryBytes: number
+  /** Bytes of its memory that are free now; null for a GPU that this process has not opened. */
+  readonly freeMemoryBytes: number | null
   /** Its CUDA compute capability, such as `9.0`. */
   readonly computeCapability: string
+  /** The CUDA version that its driver runs, such as `13.0`. */
+  readonly driverVersion: string
+  /**
+   * The part of the compiled kernels that it runs: machine code, or `compute_90`, which its driver compiles at first use. Null for a
+   * compute capability below 8.0.
+   */
+  readonly code: 'sm_80' | 'sm_90a' | 'compute_90' | null
 }
 
 /**
