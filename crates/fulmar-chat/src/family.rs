@@ -47,6 +47,9 @@ use crate::{
     Rendered, Renderer, Result, ThinkingRetention,
 };
 
+/// Bytes of a token of most texts, for the size of buffers.
+const TOKEN_BYTES: usize = 3;
+
 /// The constants of a family with its options and its tokenizer.
 pub(crate) struct Table {
     /// The tokenizer.
@@ -194,7 +197,7 @@ impl<F: Family> Renderer for F {
         self.write_extension(&mut script, &views, prev_prompt, kept)?;
         script.leave_messages();
         self.write_generation_prompt(&mut script, &views);
-        let mut rendered = Rendered::with_capacity(script.len());
+        let mut rendered = Rendered::with_capacity(script.len() / TOKEN_BYTES);
         script.encode_into(&*table.tokenizer, &mut rendered)?;
         Ok(within_length(prev_prompt.len(), Extension { num_kept: kept.len(), rendered }))
     }

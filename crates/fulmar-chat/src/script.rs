@@ -181,7 +181,7 @@ impl Script {
         Ok(())
     }
 
-    /// Returns the number of bytes so far, an upper bound on its tokens.
+    /// Returns the number of bytes so far.
     pub(crate) fn len(&self) -> usize {
         self.text.len()
     }

@@ -6,7 +6,6 @@ import type { Sampled } from './conversation.js'
 
 /** Room for the steps of a few answers. It grows, and is reused. */
 const NUM_WORDS = 1 << 12
-const NO_FLOATS = new Float32Array(0)
 
 /** Writes steps one after another into arrays that are reused. */
 export class StepWriter {
@@ -47,7 +46,7 @@ export class StepWriter {
 
   /** Runs all steps and returns the answers. */
   send(native: RawConversations): { readonly words: Uint32Array; readonly text: string } {
-    const floats = this.#numFloats === 0 ? NO_FLOATS : this.#floats.subarray(0, this.#numFloats)
+    const floats = this.#numFloats === 0 ? undefined : this.#floats.subarray(0, this.#numFloats)
     const { words, text } = native.run(this.#words, this.#numWords, floats, this.#packed, this.#numRecords)
     // Answers without words of their own are in the place of the steps, after their number.
     return { words: words ?? this.#words.slice(1, 1 + (this.#words[0] ?? 0)), text }

@@ -667,7 +667,7 @@ export interface RawConversations extends RawOwner {
   run(
     words: Uint32Array,
     numWords: number,
-    floats: Float32Array,
+    floats: Float32Array | null | undefined,
     packed: string,
     numRecords: number,
   ): RawAnswers

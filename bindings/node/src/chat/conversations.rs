@@ -74,7 +74,7 @@ impl Conversations {
         &self,
         #[napi(ts_arg_type = "Uint32Array")] words: memory::Words<'_>,
         num_words: f64,
-        floats: &[f32],
+        floats: Option<&[f32]>,
         packed: Utf16String,
         num_records: f64,
     ) -> Result<Answers> {
@@ -82,6 +82,7 @@ impl Conversations {
         guard(|| {
             let num_words = index_from_f64("num_words", num_words)?.min(words.len());
             let (packed, num_records) = (rust_text(&packed), index_from_f64("num_records", num_records)?);
+            let floats = floats.unwrap_or_default();
             let run = |conversations: &mut chat::Conversations| {
                 conversations.run(&words[..num_words], floats, &packed, num_records)
             };

@@ -62,14 +62,19 @@ impl Conversations {
         &self,
         words: &Uint32Array,
         num_words: f64,
-        floats: &[f32],
+        floats: Option<Vec<f32>>,
         packed: &str,
         num_records: f64,
     ) -> Result<Answers> {
         guard(|| {
             let steps = words.subarray(0, index_from_f64("num_words", num_words)? as u32).to_vec();
             let num_records = index_from_f64("num_records", num_records)?;
-            let answers = self.inner.borrow_mut().run(&steps, floats, packed, num_records)?;
+            let answers = self.inner.borrow_mut().run(
+                &steps,
+                floats.as_deref().unwrap_or_default(),
+                packed,
+                num_records,
+            )?;
             Ok(Answers { words: Some(Uint32Array::from(&answers.words[..])), text: answers.text })
         })
     }
