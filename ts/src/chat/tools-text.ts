@@ -22,7 +22,7 @@ export function toolsText(tools: JsonList<unknown>): string {
   if (typeof tools === 'string') return tools
   const kept = KEPT.get(tools)
   const values: unknown[] = []
-  const isPlain = appendValues(values, tools)
+  const isPlain = call(() => appendValues(values, tools))
   if (kept && isPlain && isSame(kept.values, values)) return kept.text
   const text = call(() => String(JSON.stringify(tools)))
   if (isPlain && Array.isArray(tools)) KEPT.set(tools, { text, values })

@@ -146,7 +146,13 @@ describe('toolsText', () => {
   it('refuses what JSON cannot write', () => {
     const cyclic: Tool = { name: 'add' }
     cyclic.self = cyclic
-    for (const tool of [cyclic, { name: 1n }]) expect(() => toolsText([tool])).toThrow()
+    const broken = {
+      get name() {
+        throw new Error('mine')
+      },
+    }
+    for (const tool of [cyclic, { name: 1n }, broken])
+      expect(() => toolsText([tool])).toThrow(expect.objectContaining({ name: 'FulmarError' }))
   })
 
   it('lets a renderer see a list that its caller changed', () => {

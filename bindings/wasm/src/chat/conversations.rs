@@ -66,7 +66,7 @@ impl Conversations {
         packed: &str,
         num_records: f64,
     ) -> Result<Answers> {
-        guard(|| {
+        guard(move || {
             let steps = words.subarray(0, index_from_f64("num_words", num_words)? as u32).to_vec();
             let num_records = index_from_f64("num_records", num_records)?;
             let answers = self.inner.borrow_mut().run(
