@@ -116,7 +116,10 @@ fn corpus(text: &str) -> Result<Vec<Conversation>> {
     let read = |row: Value| {
         let list = |key: &str| row[key].as_array().cloned().unwrap_or_default();
         let messages = list("messages").into_iter().map(Message::from_value).collect::<Result<_>>()?;
-        Ok(Conversation { messages, options: RenderOptions { tools: list("tools"), ..Default::default() } })
+        Ok(Conversation {
+            messages,
+            options: RenderOptions { tools: list("tools").into(), ..Default::default() },
+        })
     };
     rows.into_iter().map(read).collect()
 }

@@ -5,16 +5,17 @@
 use std::sync::Arc;
 
 use fulmar::chat;
-use fulmar::core::{Error, ErrorKind, exact_options_from_json, index_from_f64, options_from_json};
+use fulmar::core::{Error, ErrorKind, index_from_f64, options_from_json};
 use napi::Env;
 use napi::bindgen_prelude::{Either, Float32Array, Uint8Array, Uint32Array, Uint32ArraySlice, Utf16String};
 use napi_derive::napi;
-use serde_json::{Value, json};
+use serde_json::json;
 
 mod conversations;
 mod history;
 
 use crate::error::{Result, coded, guard};
+use crate::memory;
 use crate::slot::Slot;
 use crate::text::{JsText, js_text, rust_text};
 use crate::tokenizer::Tokenizer;
@@ -49,12 +50,17 @@ fn read_messages(messages: &Utf16String, num_packed: Option<f64>) -> fulmar::cor
     }
 }
 
+fn render_options(add_generation_prompt: bool, tools: &str) -> fulmar::core::Result<chat::RenderOptions> {
+    Ok(chat::RenderOptions { add_generation_prompt, tools: chat::Tools::from_json(tools)? })
+}
+
 /// Texts of `fulmar_chat::RenderedTexts`.
 #[napi(object, object_from_js = false)]
 pub struct RenderedTexts {
     #[napi(ts_type = "string")]
     pub text: JsText,
-    pub ends: Uint32Array,
+    #[napi(ts_type = "Uint32Array")]
+    pub ends: memory::Uint32Array,
 }
 
 /// Any `fulmar_chat::Renderer`.
@@ -81,11 +87,12 @@ impl Renderer {
         &self,
         messages: Utf16String,
         num_packed: Option<f64>,
-        options: String,
+        add_generation_prompt: bool,
+        tools: String,
     ) -> Result<Uint32Array> {
         guard(|| {
             let history = read_messages(&messages, num_packed)?;
-            let options = exact_options_from_json("options", &options)?;
+            let options = render_options(add_generation_prompt, &tools)?;
             self.inner.with(|renderer| Ok(renderer.render(history.chat()?, &options)?.to_words().into()))
         })
     }
@@ -96,11 +103,12 @@ impl Renderer {
         &self,
         messages: Utf16String,
         num_packed: Option<f64>,
-        options: String,
+        add_generation_prompt: bool,
+        tools: String,
     ) -> Result<JsText> {
         guard(|| {
             let history = read_messages(&messages, num_packed)?;
-            let options = exact_options_from_json("options", &options)?;
+            let options = render_options(add_generation_prompt, &tools)?;
             self.inner.with(|renderer| Ok(js_text(renderer.render_text(history.chat()?, &options)?)))
         })
     }
@@ -128,7 +136,7 @@ impl Renderer {
     ) -> Result<Either<Uint32ArraySlice<'env>, String>> {
         let bridge = guard(|| {
             let history = read_messages(&messages, num_packed)?;
-            let tools: Vec<Value> = exact_options_from_json("tools", &tools)?;
+            let tools = chat::Tools::from_json(&tools)?;
             self.inner.with(|renderer| renderer.bridge(prompt, completion, history.chat()?, &tools))
         })?;
         bridged(env, &bridge)
@@ -138,7 +146,7 @@ impl Renderer {
     #[napi(ts_return_type = "string")]
     pub fn parse(&self, ids: &[u32], prompt: Option<&[u32]>, tools: String) -> Result<JsText> {
         guard(|| {
-            let tools = exact_options_from_json("tools", &tools)?;
+            let tools = chat::Tools::from_json(&tools)?;
             let options = chat::ParseOptions { prompt_ids: prompt.map(<[u32]>::to_vec), tools };
             self.inner.with(|renderer| Ok(js_text(renderer.parse(ids, &options)?.to_text())))
         })

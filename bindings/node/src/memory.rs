@@ -10,7 +10,8 @@ use std::cell::RefCell;
 
 use fulmar::core::Result as CoreResult;
 use napi::bindgen_prelude::{
-    Float32ArraySlice, Float64ArraySlice, Object, This, ToNapiValue, TypeName, Uint32ArraySlice, ValueType,
+    Float32ArraySlice, Float64ArraySlice, FromNapiValue, Object, This, ToNapiValue, TypeName,
+    Uint32ArraySlice, ValidateNapiValue, ValueType,
 };
 use napi::{Env, JsValue, sys};
 use napi_derive::napi;
@@ -155,6 +156,33 @@ impl Isolate {
             false
         });
         self.swept = (live_bytes(), self.watched.len());
+    }
+}
+
+/// Words in V8's memory that a call may change. No other argument of the call may show the same memory.
+pub struct Words<'a>(pub &'a mut [u32]);
+
+impl TypeName for Words<'_> {
+    fn type_name() -> &'static str {
+        "Uint32Array"
+    }
+
+    fn value_type() -> ValueType {
+        ValueType::Object
+    }
+}
+
+impl ValidateNapiValue for Words<'_> {
+    unsafe fn validate(env: sys::napi_env, value: sys::napi_value) -> napi::Result<sys::napi_value> {
+        // SAFETY: `env` and `value` are those of the call that is running.
+        unsafe { <&mut [u32]>::validate(env, value) }
+    }
+}
+
+impl FromNapiValue for Words<'_> {
+    unsafe fn from_napi_value(env: sys::napi_env, value: sys::napi_value) -> napi::Result<Self> {
+        // SAFETY: as above; V8 neither moves nor frees the memory of an array while the call runs.
+        Ok(Self(unsafe { <&mut [u32]>::from_napi_value(env, value) }?))
     }
 }
 

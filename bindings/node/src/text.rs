@@ -22,9 +22,8 @@ pub fn js_text(text: String) -> JsText {
 
 /// Returns a text of JavaScript, transcoded with vector instructions. Half a surrogate pair becomes U+FFFD.
 pub fn rust_text(text: &Utf16String) -> String {
-    let mut bytes = vec![0; text.len() * UNIT_BYTES_MAX];
-    let num_bytes = encoding_rs::mem::convert_utf16_to_utf8(text, &mut bytes);
-    bytes.truncate(num_bytes);
-    // The bytes are UTF-8, so this only checks them.
-    String::from_utf8(bytes).unwrap_or_default()
+    let mut utf8 = "\0".repeat(text.len() * UNIT_BYTES_MAX);
+    let num_bytes = encoding_rs::mem::convert_utf16_to_str(text, &mut utf8);
+    utf8.truncate(num_bytes);
+    utf8
 }

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use fulmar::chat;
-use fulmar::core::{exact_options_from_json, index_from_f64, options_from_json};
-use serde_json::{Value, json};
+use fulmar::core::{index_from_f64, options_from_json};
+use serde_json::json;
 use wasm_bindgen::prelude::*;
 
 mod conversations;
@@ -37,6 +37,10 @@ fn read_messages(messages: &str, num_packed: Option<f64>) -> fulmar::core::Resul
     }
 }
 
+fn render_options(add_generation_prompt: bool, tools: &str) -> fulmar::core::Result<chat::RenderOptions> {
+    Ok(chat::RenderOptions { add_generation_prompt, tools: chat::Tools::from_json(tools)? })
+}
+
 /// Texts of `fulmar_chat::RenderedTexts`.
 #[wasm_bindgen(getter_with_clone)]
 pub struct RenderedTexts {
@@ -64,19 +68,32 @@ impl Renderer {
     }
 
     /// Returns the tokens of a conversation, see `Rendered::to_words`.
-    pub fn render(&self, messages: &str, num_packed: Option<f64>, options: &str) -> Result<Vec<u32>> {
+    pub fn render(
+        &self,
+        messages: &str,
+        num_packed: Option<f64>,
+        add_generation_prompt: bool,
+        tools: &str,
+    ) -> Result<Vec<u32>> {
         guard(move || {
             let history = read_messages(messages, num_packed)?;
-            Ok(self.inner.render(history.chat()?, &exact_options_from_json("options", options)?)?.to_words())
+            let options = render_options(add_generation_prompt, tools)?;
+            Ok(self.inner.render(history.chat()?, &options)?.to_words())
         })
     }
 
     /// Returns the text of a conversation.
     #[wasm_bindgen(js_name = renderText)]
-    pub fn render_text(&self, messages: &str, num_packed: Option<f64>, options: &str) -> Result<String> {
+    pub fn render_text(
+        &self,
+        messages: &str,
+        num_packed: Option<f64>,
+        add_generation_prompt: bool,
+        tools: &str,
+    ) -> Result<String> {
         guard(move || {
             let history = read_messages(messages, num_packed)?;
-            self.inner.render_text(history.chat()?, &exact_options_from_json("options", options)?)
+            self.inner.render_text(history.chat()?, &render_options(add_generation_prompt, tools)?)
         })
     }
 
@@ -102,7 +119,7 @@ impl Renderer {
     ) -> Result<JsValue> {
         guard(move || {
             let history = read_messages(messages, num_packed)?;
-            let tools: Vec<Value> = exact_options_from_json("tools", tools)?;
+            let tools = chat::Tools::from_json(tools)?;
             Ok(bridged(&self.inner.bridge(prompt, completion, history.chat()?, &tools)?))
         })
     }
@@ -110,8 +127,7 @@ impl Renderer {
     /// Parses a completion, see `Parsed::to_text`.
     pub fn parse(&self, ids: &[u32], prompt: Option<Vec<u32>>, tools: &str) -> Result<String> {
         guard(|| {
-            let options =
-                chat::ParseOptions { prompt_ids: prompt, tools: exact_options_from_json("tools", tools)? };
+            let options = chat::ParseOptions { prompt_ids: prompt, tools: chat::Tools::from_json(tools)? };
             Ok(self.inner.parse(ids, &options)?.to_text())
         })
     }

@@ -4,11 +4,11 @@ use fulmar_core::ErrorKind;
 
 use crate::{
     Bridge, BridgeRefusal, Message, Origin, ParseOptions, RenderOptions, Rendered, Renderer, Result,
-    ToolCallStatus,
+    ToolCallStatus, Tools,
 };
 
-const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
-const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Vec::new() };
+const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Tools::NONE };
+const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Tools::NONE };
 
 /// Checks the contract of [`Renderer`]. The tests of each implementation call this with conversations that it
 /// can render.
@@ -100,7 +100,7 @@ fn check_turns(renderer: &dyn Renderer, messages: &[Message]) -> Result<()> {
             "a turn is sampled in one piece"
         );
         let (prompt, completion) = spoken.ids[..=sampled[sampled.len() - 1]].split_at(sampled[0]);
-        let options = ParseOptions { prompt_ids: Some(prompt.to_vec()), tools: Vec::new() };
+        let options = ParseOptions { prompt_ids: Some(prompt.to_vec()), tools: Tools::NONE };
         let parsed = renderer.parse(completion, &options)?;
         let text = message.text()?;
         assert!(

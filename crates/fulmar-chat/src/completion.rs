@@ -135,10 +135,10 @@ impl<'a> Completion<'a> {
             Vec::new()
         };
         if self.table.trims_content {
-            content = content.trim().to_owned();
+            content = trimmed(content);
         }
         let keeps_empty = self.table.reasoning.as_ref().is_some_and(|format| format.keeps_empty);
-        let reasoning = split.reasoning.map(|text| text.trim().to_owned());
+        let reasoning = split.reasoning.map(trimmed);
         let overran = self.overran(&tool_calls);
         Ok(Parsed {
             content,
@@ -287,7 +287,9 @@ impl<'a> Completion<'a> {
             |id: &u32| section.is_some_and(|(open, close)| [open.id, close.id].contains(&Some(*id)));
         for ids in self.ids[range].split(is_frame) {
             let text = self.decode(ids)?;
-            if !text.trim().is_empty() || content.is_empty() {
+            if content.is_empty() {
+                *content = text;
+            } else if !text.trim().is_empty() {
                 content.push_str(&text);
             }
         }
@@ -340,6 +342,14 @@ impl<'a> Completion<'a> {
 
     fn decode(&self, ids: &[u32]) -> Result<String> {
         self.table.tokenizer.decode(ids, false)
+    }
+}
+
+/// Returns `text` without blanks around it.
+fn trimmed(text: String) -> String {
+    match text.trim() {
+        inner if inner.len() < text.len() => inner.to_owned(),
+        _ => text,
     }
 }
 

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::{
     Attribution, Bridge, BridgeRefusal, Extension, Ledger, Message, Origin, ParseOptions, Parsed,
-    RecordedTurn, RenderOptions, Rendered, Renderer, Result, Turn, Versions,
+    RecordedTurn, RenderOptions, Rendered, Renderer, Result, Tools, Turn, Versions,
 };
 
 /// A prompt that grows by the completions of a policy and the messages that follow them, in one buffer, with a ledger of the
@@ -15,12 +13,12 @@ use crate::{
 /// # Examples
 /// ```
 /// use std::sync::Arc;
-/// use fulmar_chat::{Bridge, Conversation, Message, Renderer, RendererConfig, create_renderer};
+/// use fulmar_chat::{Bridge, Conversation, Message, Renderer, RendererConfig, Tools, create_renderer};
 /// use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
 /// let tokenizer = Arc::new(CharTokenizer::new(CharTokenizerOptions::default())?);
 /// let renderer: Arc<dyn Renderer> = create_renderer(tokenizer.clone(), &RendererConfig::Chatml {})?.into();
 /// let completion = [tokenizer.encode("2")?.ids, renderer.stop_ids()[..1].to_vec()].concat();
-/// let mut conversation = Conversation::new(renderer, Vec::new());
+/// let mut conversation = Conversation::new(renderer, Tools::NONE);
 /// let num_prompt = conversation.start(&[Message::new("user", "1+1?")?])?.ids.len();
 /// let (parsed, bridge) = conversation.turn(&completion, &[Message::new("user", "2+2?")?])?;
 /// let Bridge::Extended(extension) = bridge else { unreachable!("nothing to refuse here") };
@@ -65,7 +63,7 @@ pub struct Sampled<'a> {
 impl Conversation {
     /// Returns a conversation without tokens, whose messages may call `tools`.
     #[must_use]
-    pub fn new(renderer: Arc<dyn Renderer>, tools: Vec<Value>) -> Self {
+    pub fn new(renderer: Arc<dyn Renderer>, tools: Tools) -> Self {
         let prompt = ParseOptions { prompt_ids: Some(Vec::new()), tools };
         Self {
             renderer,

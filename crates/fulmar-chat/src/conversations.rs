@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use fulmar_core::{Error, ErrorKind};
-use serde_json::Value;
 
 use crate::history::packed::Records;
-use crate::{Bridge, Conversation, History, Message, Renderer, Result, Sampled, VersionRange, Versions};
+use crate::{
+    Bridge, Conversation, History, Message, Renderer, Result, Sampled, Tools, VersionRange, Versions,
+};
 
 /// The parts of a step, which run in this order; a step stops at the first that fails.
 const RECORD: u32 = 1;
@@ -23,11 +24,11 @@ const EXTEND: u32 = 4;
 ///
 /// # Examples
 /// ```
-/// use fulmar_chat::{Conversations, Message, RendererConfig, create_renderer};
+/// use fulmar_chat::{Conversations, Message, RendererConfig, Tools, create_renderer};
 /// use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
 /// let tokenizer = std::sync::Arc::new(CharTokenizer::new(CharTokenizerOptions::default())?);
 /// let mut conversations = Conversations::new(create_renderer(tokenizer.clone(), &RendererConfig::Chatml {})?.into());
-/// let key = conversations.open(Vec::new())?;
+/// let key = conversations.open(Tools::NONE)?;
 /// conversations.get(key)?.start(&[Message::new("user", "1+1?")?])?;
 /// let token = tokenizer.encode("2")?.ids[0];
 /// let answers = conversations.run(&[6, key, 1, token], &[], "u2+2?\0\0", 2)?;
@@ -62,7 +63,7 @@ impl Conversations {
     ///
     /// # Errors
     /// `LimitExceeded` past 2^32 open conversations.
-    pub fn open(&mut self, tools: Vec<Value>) -> Result<u32> {
+    pub fn open(&mut self, tools: Tools) -> Result<u32> {
         let conversation = Some(Conversation::new(Arc::clone(&self.renderer), tools));
         if let Some(key) = self.free.pop() {
             self.slots[key as usize] = conversation;
@@ -238,7 +239,7 @@ mod tests {
         let tokenizer = Arc::new(CharTokenizer::new(CharTokenizerOptions::default()).unwrap());
         let mut all = Conversations::new(Arc::new(ChatMlRenderer::new(tokenizer).unwrap()));
         for _ in 0..count {
-            let key = all.open(Vec::new()).unwrap();
+            let key = all.open(Tools::NONE).unwrap();
             all.get(key).unwrap().start(&[Message::new("user", "Hi").unwrap()]).unwrap();
         }
         all
@@ -353,7 +354,7 @@ mod tests {
         all.close(1);
         all.close(7);
         assert_eq!(all.get(1).err().map(|error| error.kind()), Some(ErrorKind::Closed));
-        assert_eq!((all.open(Vec::new()).unwrap(), all.open(Vec::new()).unwrap()), (1, 3));
+        assert_eq!((all.open(Tools::NONE).unwrap(), all.open(Tools::NONE).unwrap()), (1, 3));
         assert!(all.get(1).unwrap().ids().is_empty());
         assert_eq!(all.run(&[4, 1, 0], &[], QUESTION, 2).unwrap().words, [EXTEND, 1]);
     }

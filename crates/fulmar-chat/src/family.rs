@@ -47,6 +47,9 @@ use crate::{
     Rendered, Renderer, Result, ThinkingRetention,
 };
 
+/// Bytes of a token of most texts, for the size of buffers.
+const TOKEN_BYTES: usize = 3;
+
 /// The constants of a family with its options and its tokenizer.
 pub(crate) struct Table {
     /// The tokenizer.
@@ -150,12 +153,13 @@ pub(crate) trait Family: Send + Sync {
 impl<F: Family> Renderer for F {
     fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<Rendered> {
         let mut rendered = Rendered::default();
-        script_of(self, messages, options)?.encode_into(&*self.table().tokenizer, &mut rendered)?;
+        let script = script_of(self, Script::with_capacity, messages, options)?;
+        script.encode_into(&*self.table().tokenizer, &mut rendered)?;
         Ok(rendered)
     }
 
     fn render_text(&self, messages: &[Message], options: &RenderOptions) -> Result<String> {
-        Ok(script_of(self, messages, options)?.into_text())
+        Ok(script_of(self, Script::of_text, messages, options)?.into_text())
     }
 
     fn bridge(
@@ -193,7 +197,7 @@ impl<F: Family> Renderer for F {
         self.write_extension(&mut script, &views, prev_prompt, kept)?;
         script.leave_messages();
         self.write_generation_prompt(&mut script, &views);
-        let mut rendered = Rendered::with_capacity(script.len());
+        let mut rendered = Rendered::with_capacity(script.len() / TOKEN_BYTES);
         script.encode_into(&*table.tokenizer, &mut rendered)?;
         Ok(within_length(prev_prompt.len(), Extension { num_kept: kept.len(), rendered }))
     }
@@ -215,8 +219,13 @@ impl<F: Family> Renderer for F {
     }
 }
 
-/// Writes the whole conversation.
-fn script_of<F: Family>(family: &F, messages: &[Message], options: &RenderOptions) -> Result<Script> {
+/// Writes the whole conversation to what `make` returns for its size.
+fn script_of<F: Family>(
+    family: &F,
+    make: fn(usize) -> Script,
+    messages: &[Message],
+    options: &RenderOptions,
+) -> Result<Script> {
     let table = family.table();
     if messages.is_empty() {
         return Err(Error::new(
@@ -226,7 +235,7 @@ fn script_of<F: Family>(family: &F, messages: &[Message], options: &RenderOption
     }
     check_tools(table, &options.tools)?;
     let views = view_messages(table, messages)?;
-    let mut script = Script::with_capacity(256 + num_bytes(&views));
+    let mut script = make(256 + num_bytes(&views));
     script.expect_answer(options.add_generation_prompt);
     let first = family.write_header(&mut script, &views, &options.tools)?;
     family.write_messages(&mut script, &views, first)?;

@@ -25,6 +25,7 @@ mod rendered_texts;
 mod renderer;
 mod script;
 mod tool_call;
+mod tools;
 mod training_sample;
 
 pub use apply_chat_template::{ChatTemplateOptions, EncodedChats, Side, TemplatedChat, apply_chat_template};
@@ -56,6 +57,7 @@ pub use renderer::{
     Bridge, BridgeRefusal, Extension, Origin, ParseOptions, Parsed, ParsedToolCall, PrefixStability,
     RenderOptions, Renderer, RendererFacts, ThinkingRetention, ToolCallStatus,
 };
+pub use tools::Tools;
 pub use training_sample::{
     RenderedTrainingSample, TrainingSampleOptions, TrajectoryStep, build_training_sample,
     build_trajectory_step,

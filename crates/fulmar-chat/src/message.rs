@@ -1,7 +1,7 @@
 //! One message: an open dictionary, as chat APIs exchange it.
 
 use std::borrow::Cow;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use fulmar_core::{Error, ErrorKind, limits};
 use serde::{Deserialize, Serialize, Serializer};
@@ -23,20 +23,19 @@ use crate::{ContentBase, PADDING_ROLE, Result};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Message {
-    /// Shared by all copies: histories copy messages often and change none.
-    form: Arc<Form>,
+    form: Form,
 }
 
-/// The fields of a message.
-#[derive(Debug)]
+/// The fields of a message. Copies share texts and maps: histories copy messages often and change none.
+#[derive(Debug, Clone)]
 enum Form {
     /// A role and a text, in this order, as most messages are: a map of them costs more than rendering them.
     Plain {
-        role: Cow<'static, Value>,
-        content: Value,
-        fields: OnceLock<Map<String, Value>>,
+        role: Cow<'static, str>,
+        content: Arc<str>,
+        fields: OnceLock<Arc<Map<String, Value>>>,
     },
-    Whole(Map<String, Value>),
+    Whole(Arc<Map<String, Value>>),
 }
 
 impl Message {
@@ -54,8 +53,9 @@ impl Message {
     }
 
     fn plain(role: &str, content: &str) -> Self {
-        let (role, content) = (role_value(role), Value::String(content.to_owned()));
-        Self { form: Arc::new(Form::Plain { role, content, fields: OnceLock::new() }) }
+        let known = ROLES.iter().find(|known| **known == role);
+        let role = known.map_or_else(|| Cow::Owned(role.to_owned()), |known| Cow::Borrowed(*known));
+        Self { form: Form::Plain { role, content: content.into(), fields: OnceLock::new() } }
     }
 
     /// Reads a message from the JSON object `value`.
@@ -79,25 +79,28 @@ impl Message {
             Some(Value::Array(parts)) => check_parts(parts)?,
             Some(other) => return Err(malformed("content must be text, a list of parts or null", other)),
         }
-        Ok(Self { form: Arc::new(Form::Whole(fields)) })
+        Ok(Self { form: Form::Whole(Arc::new(fields)) })
     }
 
     /// Returns the role.
     #[must_use]
     pub fn role(&self) -> &str {
-        self.value("role").and_then(Value::as_str).unwrap_or_default()
+        match &self.form {
+            Form::Plain { role, .. } => role,
+            Form::Whole(_) => self.value("role").and_then(Value::as_str).unwrap_or_default(),
+        }
     }
 
     /// Returns the value of `key`, known or unknown.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&Value> {
-        match (&*self.form, key) {
-            (Form::Plain { role, .. }, "role") => Some(&**role),
-            (Form::Plain { content, .. }, "content") => Some(content),
-            (Form::Plain { .. }, _) => None,
-            // A message has few keys: a linear search is cheaper than hashing.
-            (Form::Whole(fields), _) => fields.iter().find(|(name, _)| *name == key).map(|(_, value)| value),
-        }
+        let fields: &Map<String, Value> = match &self.form {
+            Form::Plain { .. } if !["role", "content"].contains(&key) => return None,
+            Form::Plain { .. } => self.fields(),
+            Form::Whole(fields) => fields,
+        };
+        // A message has few keys: a linear search is cheaper than hashing.
+        fields.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
     /// Returns the content as one text: parts of type `text` concatenated, or an empty text without content.
@@ -105,6 +108,9 @@ impl Message {
     /// # Errors
     /// `UnknownName` if a part is not of type `text`; `Malformed` if a text part has no text.
     pub fn text(&self) -> Result<Cow<'_, str>> {
+        if let Form::Plain { content, .. } = &self.form {
+            return Ok(Cow::Borrowed(content));
+        }
         match self.value("content") {
             Some(Value::String(text)) => Ok(Cow::Borrowed(text)),
             Some(Value::Array(parts)) => {
@@ -112,6 +118,14 @@ impl Message {
                 texts.collect::<Result<String>>().map(Cow::Owned)
             }
             _ => Ok(Cow::Borrowed("")),
+        }
+    }
+
+    /// Returns whether there is content: text, even an empty one, or parts.
+    pub(crate) fn has_content(&self) -> bool {
+        match &self.form {
+            Form::Plain { .. } => true,
+            Form::Whole(_) => self.value("content").is_some_and(|content| !content.is_null()),
         }
     }
 
@@ -179,10 +193,10 @@ impl Message {
     /// Returns the dictionary.
     #[must_use]
     pub fn fields(&self) -> &Map<String, Value> {
-        match &*self.form {
+        match &self.form {
             Form::Plain { role, content, fields } => fields.get_or_init(|| {
-                let pairs = [("role", &**role), ("content", content)];
-                pairs.map(|(key, value)| (key.to_owned(), value.clone())).into_iter().collect()
+                let pairs = [("role", &**role), ("content", &**content)];
+                Arc::new(pairs.map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect())
             }),
             Form::Whole(fields) => fields,
         }
@@ -197,10 +211,9 @@ impl Message {
 
 impl From<Message> for Map<String, Value> {
     fn from(message: Message) -> Self {
-        match Arc::try_unwrap(message.form) {
-            Ok(Form::Whole(fields)) => fields,
-            Ok(form) => Message { form: Arc::new(form) }.fields().clone(),
-            Err(form) => Message { form }.fields().clone(),
+        match message.form {
+            Form::Whole(fields) => Arc::unwrap_or_clone(fields),
+            form @ Form::Plain { .. } => Message { form }.fields().clone(),
         }
     }
 }
@@ -226,13 +239,7 @@ impl TryFrom<Value> for Message {
 }
 
 /// The roles of most messages, which need no memory of their own.
-static ROLES: LazyLock<[Value; 4]> =
-    LazyLock::new(|| ["system", "user", "assistant", "tool"].map(Value::from));
-
-fn role_value(role: &str) -> Cow<'static, Value> {
-    let known = ROLES.iter().find(|known| known.as_str() == Some(role));
-    known.map_or_else(|| Cow::Owned(Value::from(role)), Cow::Borrowed)
-}
+static ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
 
 fn empty_role() -> Error {
     Error::new(ErrorKind::Empty, "role must be a name: got an empty one")

@@ -59,8 +59,8 @@ impl<'a> MessageView<'a> {
         }
         let reasoning =
             REASONING_KEYS.iter().find_map(|key| message.value(key).filter(|value| !value.is_null()));
-        let has_content = message.value("content").is_some_and(|content| !content.is_null());
         let reasoning = reasoning.and_then(Value::as_str);
+        let has_content = message.has_content();
         Ok(Self { role, origin, text: message.text()?, has_content, reasoning, calls, message })
     }
 

@@ -220,10 +220,9 @@ impl OpaqueRenderer {
 
     fn write_messages(&self, messages: &[Message], tools: &[Value], prompt: bool) -> Result<RenderedText> {
         let written = self.write(messages.iter().map(Message::fields).collect(), tools, prompt);
-        let is_null = |message: &Message| message.value("content").is_none_or(Value::is_null);
         // As in transformers, a template does not see keys whose value is null; many fail if content is
         // missing.
-        written.map_err(|error| match messages.iter().position(is_null) {
+        written.map_err(|error| match messages.iter().position(|message| !message.has_content()) {
             Some(index) if [ErrorKind::UnknownName, ErrorKind::Incompatible].contains(&error.kind()) => {
                 let detail = format!(
                     "{}; messages[{index}] has no content, which this template may need",
@@ -473,7 +472,7 @@ impl Renderer for OpaqueRenderer {
         MessageView::list(new_messages, &ROLES)?;
         let kept = trim_to_turn_close(prev_completion, &self.table.stop_ids);
         let is_closed = kept.last().is_some_and(|id| self.table.stop_ids.contains(id));
-        let options = ParseOptions { prompt_ids: Some(prev_prompt.to_vec()), tools: tools.to_vec() };
+        let options = ParseOptions { prompt_ids: Some(prev_prompt.to_vec()), tools: tools.to_vec().into() };
         let parsed = self.parse(kept, &options)?;
         if !parsed.reasoning_complete {
             let refusal =

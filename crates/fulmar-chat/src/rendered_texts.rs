@@ -1,9 +1,9 @@
 //! The texts of many conversations in one call: JavaScript cuts one text into parts faster than it takes many.
 
-use fulmar_core::{Error, ErrorKind, exact_options_from_json};
+use fulmar_core::{Error, ErrorKind};
 
 use crate::history::packed::Records;
-use crate::{RenderOptions, Renderer, Result};
+use crate::{RenderOptions, Renderer, Result, Tools};
 
 /// The texts of conversations, one after another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,8 +14,9 @@ pub struct RenderedTexts {
     pub ends: Vec<u32>,
 }
 
-/// Returns the text of each packed conversation, of `num_records` records together: a record of [`RenderOptions`] as JSON, or an empty one for the
-/// defaults; its messages as [`History::from_packed`](crate::History::from_packed) reads them; an empty record.
+/// Returns the text of each packed conversation, of `num_records` records together: a record of its options; its messages as
+/// [`History::from_packed`](crate::History::from_packed) reads them; an empty record. The options are a `p` if a generation prompt
+/// follows the messages, and the tools as JSON if there are any.
 ///
 /// # Errors
 /// The errors of [`History::from_packed`](crate::History::from_packed) and of [`Renderer::render_text`], with the
@@ -27,7 +28,7 @@ pub struct RenderedTexts {
 /// use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions};
 /// let tokenizer = std::sync::Arc::new(CharTokenizer::new(CharTokenizerOptions::default())?);
 /// let renderer = create_renderer(tokenizer, &RendererConfig::Chatml {})?;
-/// let texts = render_texts(&*renderer, "\0uHi\0\0{\"addGenerationPrompt\":true}\0uHo\0\0", 6)?;
+/// let texts = render_texts(&*renderer, "\0uHi\0\0p\0uHo\0\0", 6)?;
 /// assert_eq!(texts.ends, [30, 82]);
 /// assert!(texts.text[30..].ends_with("Ho<|im_end|>\n<|im_start|>assistant\n"));
 /// # Ok::<(), fulmar_core::Error>(())
@@ -41,22 +42,36 @@ pub fn render_texts(renderer: &dyn Renderer, packed: &str, num_records: usize) -
         let text = text.map_err(|error| error.at(format!("conversations[{}]", texts.ends.len())))?;
         num_units += num_utf16_units(&text);
         texts.ends.push(u32::try_from(num_units).map_err(|_| too_long(num_units))?);
-        texts.text.push_str(&text);
+        if texts.text.is_empty() {
+            texts.text = text;
+        } else {
+            texts.text.push_str(&text);
+        }
     }
     Ok(texts)
 }
 
 fn render_next(renderer: &dyn Renderer, options: &str, records: &mut Records<'_>) -> Result<String> {
-    let options = match options {
-        "" => RenderOptions::default(),
-        json => exact_options_from_json("options", json)?,
+    let tools = options.strip_prefix(PROMPT).unwrap_or(options);
+    let options = RenderOptions {
+        add_generation_prompt: options.starts_with(PROMPT),
+        tools: if tools.is_empty() { Tools::NONE } else { Tools::from_json(tools)? },
     };
     renderer.render_text(&records.group()?.messages()?, &options)
 }
 
-/// Every byte that begins a character is one unit, and a second one if the character has four bytes.
+/// Begins a record of options with a generation prompt.
+const PROMPT: char = 'p';
+
+/// Returns the length of `text` in UTF-16: every byte that begins a character is one unit, and a second one if the character has
+/// four bytes.
 pub(crate) fn num_utf16_units(text: &str) -> usize {
-    text.bytes().map(|byte| usize::from(byte & 0xc0 != 0x80) + usize::from(byte >= 0xf0)).sum()
+    let units = |bytes: &[u8]| -> u8 {
+        bytes.iter().map(|byte| u8::from(byte & 0xc0 != 0x80) + u8::from(*byte >= 0xf0)).sum()
+    };
+    // The sum of 64 bytes fits into one byte, so the compiler adds many at a time.
+    let (blocks, rest) = text.as_bytes().as_chunks::<64>();
+    blocks.iter().map(|block| usize::from(units(block))).sum::<usize>() + usize::from(units(rest))
 }
 
 fn too_long(num_units: usize) -> Error {
@@ -96,11 +111,22 @@ mod tests {
     }
 
     #[test]
+    fn units_are_those_of_utf16() {
+        for piece in ["", "a", "\u{7f}\u{80}", "\u{7ff}\u{800}", "\u{ffff}", "\u{10000}\u{10ffff}", "aß日😀"]
+        {
+            for count in [1, 7, 40] {
+                let text = piece.repeat(count);
+                assert_eq!(num_utf16_units(&text), text.encode_utf16().count(), "{count} x {piece:?}");
+            }
+        }
+    }
+
+    #[test]
     fn an_error_names_its_conversation() {
         for (packed, kind, place) in [
             ("\0ua\0\0\0{\"role\":\"x\"}\0\0", ErrorKind::UnknownName, "conversations[1]: messages[0]: role"),
             ("\0ua\0\0\0\0", ErrorKind::Empty, "conversations[1]: messages must"),
-            ("{\0ua\0\0", ErrorKind::Malformed, "conversations[0]: options"),
+            ("{\0ua\0\0", ErrorKind::Malformed, "conversations[0]: tools"),
             ("\0ua\0", ErrorKind::Malformed, "conversations[0]: packed messages"),
         ] {
             let num_records = packed.matches('\0').count();

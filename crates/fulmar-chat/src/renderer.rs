@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::rendered_texts::num_utf16_units;
-use crate::{Message, Rendered, Result};
+use crate::{Message, Rendered, Result, Tools};
 
 /// The origin of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -71,8 +71,8 @@ impl Origin {
 pub struct RenderOptions {
     /// If true, the opening of an assistant's turn follows the messages.
     pub add_generation_prompt: bool,
-    /// The available tools, as OpenAI envelopes or flat `{name, description, parameters}`.
-    pub tools: Vec<Value>,
+    /// The available tools.
+    pub tools: Tools,
 }
 
 /// Options of [`Renderer::parse`].
@@ -84,7 +84,7 @@ pub struct ParseOptions {
     pub prompt_ids: Option<Vec<u32>>,
     /// The available tools. Their schemas determine the types of arguments, and a call of another tool is
     /// `unknown_tool`. Empty: any name is accepted.
-    pub tools: Vec<Value>,
+    pub tools: Tools,
 }
 
 /// The reason why a renderer cannot extend the last turn's tokens. The caller then renders the whole
@@ -247,8 +247,10 @@ pub struct Parsed {
 }
 
 impl Parsed {
-    /// Returns the form that JavaScript reads: a digit and the content, if that is all, and JSON otherwise. The digit is 1 if
-    /// a stop was sampled, plus 2 if the content contains special tokens.
+    /// Returns the form that JavaScript reads: one character of flags, the content, the reasoning, and the calls as JSON. The flags
+    /// are the bits of the character after `0`: 1 if a stop was sampled, 2 if the content contains special tokens, 4 if the
+    /// reasoning was not closed, 8 if there is reasoning, 16 if there are calls. With one of the last two, the lengths of content
+    /// and reasoning in units of UTF-16 follow the flags, each with a comma after it.
     ///
     /// # Examples
     /// ```
@@ -256,7 +258,7 @@ impl Parsed {
     /// let parsed = Parsed { content: "4".to_owned(), reasoning_complete: true, finished: true, ..Parsed::default() };
     /// assert_eq!(parsed.to_text(), "14");
     /// let thought = Parsed { reasoning_content: Some("2+2".to_owned()), ..parsed };
-    /// assert!(thought.to_text().starts_with("{\"content\":\"4\",\"reasoningContent\":\"2+2\""));
+    /// assert_eq!(thought.to_text(), "91,3,42+2");
     /// ```
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -268,12 +270,20 @@ impl Parsed {
     /// Appends [`Parsed::to_text`] to `text`, and returns its length in units of UTF-16.
     pub(crate) fn append_text(&self, text: &mut String) -> u32 {
         let start = text.len();
-        if self.reasoning_content.is_some() || !self.reasoning_complete || !self.tool_calls.is_empty() {
-            text.push_str(&serde_json::json!(self).to_string());
-        } else {
-            let digit = u8::from(self.finished) + 2 * u8::from(self.overran);
-            text.push(char::from(b'0' + digit));
-            text.push_str(&self.content);
+        let (has_reasoning, has_calls) = (self.reasoning_content.is_some(), !self.tool_calls.is_empty());
+        let flags = [self.finished, self.overran, !self.reasoning_complete, has_reasoning, has_calls];
+        let bits = flags.into_iter().rev().fold(0, |bits, flag| 2 * bits + u8::from(flag));
+        text.push(char::from(b'0' + bits));
+        let reasoning = self.reasoning_content.as_deref().unwrap_or_default();
+        if has_reasoning || has_calls {
+            let lengths = [&*self.content, reasoning].map(num_utf16_units);
+            text.push_str(&format!("{},{},", lengths[0], lengths[1]));
+        }
+        text.push_str(&self.content);
+        text.push_str(reasoning);
+        if has_calls {
+            // Keys are text, so this cannot fail.
+            text.push_str(&serde_json::to_string(&self.tool_calls).unwrap_or_default());
         }
         num_utf16_units(&text[start..]) as u32
     }

@@ -103,16 +103,24 @@ pub(crate) struct Script {
     spans: Vec<Span>,
     message_index: i32,
     expects_answer: bool,
+    /// False if only the text is used.
+    has_spans: bool,
 }
 
 impl Script {
     /// Returns an empty script with room for about `num_bytes` of text; it begins outside of all messages.
     pub(crate) fn with_capacity(num_bytes: usize) -> Self {
+        Self { has_spans: true, ..Self::of_text(num_bytes) }
+    }
+
+    /// Returns an empty script of which only [`Script::into_text`] is used.
+    pub(crate) fn of_text(num_bytes: usize) -> Self {
         Self {
             text: String::with_capacity(num_bytes),
             spans: Vec::new(),
             message_index: -1,
             expects_answer: false,
+            has_spans: false,
         }
     }
 
@@ -145,6 +153,9 @@ impl Script {
     pub(crate) fn scaffold(&mut self, scaffold: &Scaffold, origin: Origin) {
         let start = self.text.len();
         self.text.push_str(&scaffold.text);
+        if !self.has_spans {
+            return;
+        }
         for &(end, id) in &scaffold.pieces {
             self.push_span(start + end, id, origin);
         }
@@ -170,7 +181,7 @@ impl Script {
         Ok(())
     }
 
-    /// Returns the number of bytes so far, an upper bound on its tokens.
+    /// Returns the number of bytes so far.
     pub(crate) fn len(&self) -> usize {
         self.text.len()
     }
@@ -226,6 +237,9 @@ impl Script {
     }
 
     fn end_text(&mut self, origin: Origin) {
+        if !self.has_spans {
+            return;
+        }
         let start = self.spans.last().map_or(0, |span| span.end);
         if self.text.len() > start {
             self.push_span(self.text.len(), None, origin);

@@ -3,13 +3,13 @@
 use fulmar_core::{Error, ErrorKind};
 use serde_json::Value;
 
-use crate::{Message, RenderOptions, Rendered, Renderer, Result};
+use crate::{Message, RenderOptions, Rendered, Renderer, Result, Tools};
 
 /// Options of [`build_training_sample`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TrainingSampleOptions {
     /// The available tools.
-    pub tools: Vec<Value>,
+    pub tools: Tools,
     /// The roles whose sampled tokens train. `None`: all tokens that an assistant samples.
     pub roles: Option<Vec<String>>,
     /// Roles whose text trains too, although it is not sampled; their frame never trains.
@@ -120,7 +120,8 @@ pub fn build_trajectory_step(
             "completion must hold at least one message, but the list is empty",
         ));
     }
-    let options = |add_generation_prompt| RenderOptions { add_generation_prompt, tools: tools.to_vec() };
+    let tools = Tools::from(tools.to_vec());
+    let options = |add_generation_prompt| RenderOptions { add_generation_prompt, tools: tools.clone() };
     let prompt_ids = renderer.render(prompt, &options(true))?.ids;
     let mut whole = renderer.render(&[prompt, completion].concat(), &options(false))?;
     if !whole.ids.starts_with(&prompt_ids) {

@@ -21,6 +21,9 @@ pub const HISTORY_RANK_MAX: usize = 8;
 /// Most assistant turns whose position in a text is computed by rendering the messages before each of them.
 pub const MASK_PREFIX_TURNS_MAX: usize = 512;
 
+/// Most bytes of the texts of tools whose parsed lists a thread keeps.
+pub const TOOL_TEXTS_BYTES_MAX: usize = 1 << 20;
+
 /// Longest text of one message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 

@@ -4,6 +4,7 @@ import { checkGiven, checkKnownKeys } from '../core/index.js'
 import { Ledger } from './ledger.js'
 import type { Message } from './message.js'
 import { PromptStore } from './prompt-store.js'
+import { NO_TOOLS } from './render-options.js'
 import type {
   Bridge,
   BridgeOptions,
@@ -102,7 +103,7 @@ export class Conversation {
   constructor(renderer: Renderer, options: ConversationOptions = {}) {
     checkGiven('renderer', renderer)
     checkKnownKeys('options', options, ['tools'])
-    const { tools = [] } = options
+    const { tools = NO_TOOLS } = options
     const ownCore = converse in renderer ? renderer[converse] : undefined
     this.#core =
       typeof ownCore === 'function'

@@ -9,7 +9,7 @@ import { NativeConversations } from './native-conversations.js'
 import { withMessages } from './packed-messages.js'
 import { CONVERSATION_KEYS, packTexts } from './packed-texts.js'
 import { fromText } from './parsed-text.js'
-import { optionsText, toText } from './render-options.js'
+import { checkedOptions, NO_TOOLS } from './render-options.js'
 import { fromWords } from './rendered-words.js'
 import type {
   Bridge,
@@ -26,6 +26,7 @@ import type {
   ToolSpec,
 } from './renderer.js'
 import type { RendererConfig, ThinkingRetention } from './renderer-config.js'
+import { toolsText } from './tools-text.js'
 
 /** A {@link Renderer} that holds native memory: dispose it, or declare it with `using`. */
 export interface DisposableRenderer extends Renderer {
@@ -127,20 +128,24 @@ class NativeRenderer implements DisposableRenderer {
   }
 
   render(messages: JsonList<Message>, options: RenderOptions = {}): Rendered {
-    const asked = optionsText(options)
+    const { addGenerationPrompt, tools } = checkedOptions(options)
     return this.#native.call((native) =>
       withMessages(
         messages,
-        (list, numPacked) => fromWords(native.render(list, numPacked, asked)).rendered,
+        (list, numPacked) => fromWords(native.render(list, numPacked, addGenerationPrompt, tools)).rendered,
         this.#check,
       ),
     )
   }
 
   renderText(messages: JsonList<Message>, options: RenderOptions = {}): string {
-    const asked = optionsText(options)
+    const { addGenerationPrompt, tools } = checkedOptions(options)
     return this.#native.call((native) =>
-      withMessages(messages, (list, numPacked) => native.renderText(list, numPacked, asked), this.#check),
+      withMessages(
+        messages,
+        (list, numPacked) => native.renderText(list, numPacked, addGenerationPrompt, tools),
+        this.#check,
+      ),
     )
   }
 
@@ -197,7 +202,7 @@ class NativeRenderer implements DisposableRenderer {
     checkTypedArray('previousPromptIds', previousPromptIds, Uint32Array)
     checkTypedArray('previousCompletionIds', previousCompletionIds, Uint32Array)
     checkKnownKeys('options', options, ['tools'])
-    const tools = toText(options.tools ?? [])
+    const tools = toolsText(options.tools ?? NO_TOOLS)
     const bridge = this.#native.call((native) =>
       withMessages(
         newMessages,
@@ -221,7 +226,7 @@ class NativeRenderer implements DisposableRenderer {
     checkKnownKeys('options', options, ['promptIds', 'tools'])
     const { promptIds, tools } = options
     if (promptIds !== undefined) checkTypedArray('promptIds', promptIds, Uint32Array)
-    const text = toText(tools ?? [])
+    const text = toolsText(tools ?? NO_TOOLS)
     return fromText(this.#native.call((native) => native.parse(ids, promptIds, text)))
   }
 

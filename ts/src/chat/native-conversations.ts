@@ -10,13 +10,12 @@
  */
 
 import { checkTypedArray, FulmarError, Handle } from '../core/index.js'
-import { type RawAnswers, type RawConversations, type RawRenderer, raw } from '../native/index.js'
+import { type RawConversations, type RawRenderer, raw } from '../native/index.js'
 import type { Answered, ConversationCore, ConversationTurn, Extended, Sampled } from './conversation.js'
 import { checkSampled, type Ledger, ledgerOf } from './ledger.js'
 import type { Message } from './message.js'
 import { type CheckMessage, pack, withMessages } from './packed-messages.js'
 import { fromText } from './parsed-text.js'
-import { toText } from './render-options.js'
 import { fromWords } from './rendered-words.js'
 import {
   BRIDGE_REFUSALS,
@@ -27,6 +26,7 @@ import {
   type ToolSpec,
 } from './renderer.js'
 import { checkVersions, StepWriter } from './step-writer.js'
+import { toolsText } from './tools-text.js'
 
 /** Parts of a step, which run in this order. */
 const [RECORD, PARSE, EXTEND] = [1, 2, 4]
@@ -71,7 +71,7 @@ export class NativeConversations {
 
   /** @throws {FulmarError} `MALFORMED` if `tools` is not a list of JSON. */
   open(tools: JsonList<ToolSpec>): ConversationCore {
-    const key = this.#native.call((native) => native.open(toText(tools)))
+    const key = this.#native.call((native) => native.open(toolsText(tools)))
     const conversation = new NativeConversation(this, key)
     this.#forgotten.register(conversation, key, conversation)
     return conversation
@@ -128,10 +128,8 @@ export class NativeConversations {
         if (sampled) writer.sampled(sampled)
         if (packed) writer.messages(packed.text, packed.numRecords)
       }
-      const answers = writer.send((words, floats, packed, numRecords) =>
-        this.#native.call((native) => native.run(words, floats, packed, numRecords)),
-      )
-      return readAnswers(answers, steps.length)
+      const { words, text } = this.#native.call((native) => writer.send(native))
+      return readAnswers(words, text, steps.length)
     } finally {
       writer.clear()
     }
@@ -139,7 +137,7 @@ export class NativeConversations {
 }
 
 /** Reads the answers to `count` steps. */
-function readAnswers({ words, text }: RawAnswers, count: number): Answer[] {
+function readAnswers(words: Uint32Array, text: string, count: number): Answer[] {
   const answers: Answer[] = []
   let [word, unit] = [0, 0]
   for (let step = 0; step < count; step++) {
@@ -310,7 +308,10 @@ function refusalAt({ words, at }: Answer): Extract<Bridge, { ok: false }> | unde
 }
 
 function bridgeOf(answer: Answer): Bridge {
-  return refusalAt(answer) ?? { ok: true, ...fromWords(answer.words, answer.at + 1) }
+  const refusal = refusalAt(answer)
+  if (refusal) return refusal
+  const { numKept, rendered } = fromWords(answer.words, answer.at + 1)
+  return { ok: true, numKept, rendered }
 }
 
 function extendedOf(answer: Answer): Extended {

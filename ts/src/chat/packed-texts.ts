@@ -2,7 +2,7 @@
 
 import { checkKnownKeys } from '../core/index.js'
 import { type CheckMessage, pack } from './packed-messages.js'
-import { optionsText } from './render-options.js'
+import { withDefaults } from './render-options.js'
 import type { ConversationText } from './renderer.js'
 
 /** Keys of a conversation to render. */
@@ -48,14 +48,12 @@ function packOne(
   if (typeof conversation !== 'object' || conversation === null) return undefined
   try {
     checkKnownKeys('conversation', conversation, CONVERSATION_KEYS)
-    const { messages, tools, addGenerationPrompt } = conversation
+    const { messages } = conversation
     const packed = typeof messages === 'string' ? undefined : pack(messages, check)
     if (packed === undefined) return undefined
-    const options =
-      tools === undefined && addGenerationPrompt === undefined
-        ? ''
-        : optionsText({ tools: tools ?? [], addGenerationPrompt: addGenerationPrompt ?? false })
-    return { text: `${options}\0${packed}\0`, numRecords: messages.length + 2 }
+    const { addGenerationPrompt, tools } = withDefaults(conversation)
+    const text = `${addGenerationPrompt ? 'p' : ''}${tools}\0${packed}\0`
+    return { text, numRecords: messages.length + 2 }
   } catch {
     return undefined
   }

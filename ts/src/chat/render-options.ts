@@ -1,16 +1,30 @@
 /** Options of renderers on their way to the core. */
 
-import { call, checkKnownKeys } from '../core/index.js'
-import type { JsonList, RenderOptions } from './renderer.js'
+import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import type { JsonList, RenderOptions, ToolSpec } from './renderer.js'
+import { toolsText } from './tools-text.js'
 
-/** A list as JSON text; text is taken for such. */
-export function toText(list: JsonList<unknown>): string {
-  return typeof list === 'string' ? list : call(() => String(JSON.stringify(list)))
+/** No tools: one list, whose text is kept. */
+export const NO_TOOLS: JsonList<ToolSpec> = Object.freeze([])
+
+/** Options of one rendering; `tools` is JSON text. */
+export interface CheckedOptions {
+  readonly addGenerationPrompt: boolean
+  readonly tools: string
 }
 
-/** Options as JSON text. */
-export function optionsText(options: RenderOptions): string {
+/** @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; `MALFORMED` for a value of another type. */
+export function checkedOptions(options: RenderOptions): CheckedOptions {
   checkKnownKeys('options', options, ['addGenerationPrompt', 'tools'])
-  const { addGenerationPrompt = false, tools = [] } = options
-  return `{"addGenerationPrompt":${JSON.stringify(addGenerationPrompt)},"tools":${toText(tools)}}`
+  return withDefaults(options)
+}
+
+/** As {@link checkedOptions}, of an object that may have other keys. */
+export function withDefaults({
+  addGenerationPrompt = false,
+  tools = NO_TOOLS,
+}: RenderOptions): CheckedOptions {
+  if (typeof addGenerationPrompt === 'boolean') return { addGenerationPrompt, tools: toolsText(tools) }
+  const rule = 'options.addGenerationPrompt must be true or false'
+  throw new FulmarError('MALFORMED', `${rule}: got ${describeValue(addGenerationPrompt)}`)
 }

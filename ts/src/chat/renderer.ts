@@ -146,7 +146,8 @@ export type JsonList<Item> = readonly Item[] | string
 /** Options of {@link Renderer.bridge}. */
 export interface BridgeOptions {
   /**
-   * The tools on offer, as the prompt was rendered with.
+   * The tools on offer, as the prompt was rendered with. The text of a list is kept for its next use, and made again if
+   * any value in the list has changed.
    * @default none
    */
   readonly tools?: JsonList<ToolSpec>

@@ -1,11 +1,11 @@
 /** Steps of conversations on their way to the core, in the form of `fulmar_chat::Conversations`. */
 
 import { FulmarError } from '../core/index.js'
+import type { RawConversations } from '../native/index.js'
 import type { Sampled } from './conversation.js'
 
 /** Room for the steps of a few answers. It grows, and is reused. */
 const NUM_WORDS = 1 << 12
-const NO_FLOATS = new Float32Array(0)
 
 /** Writes steps one after another into arrays that are reused. */
 export class StepWriter {
@@ -44,11 +44,12 @@ export class StepWriter {
     this.#numRecords += numRecords + 1
   }
 
-  /** Passes all steps to `run`. */
-  send<T>(run: (words: Uint32Array, floats: Float32Array, packed: string, numRecords: number) => T): T {
-    const words = this.#words.subarray(0, this.#numWords)
-    const floats = this.#numFloats === 0 ? NO_FLOATS : this.#floats.subarray(0, this.#numFloats)
-    return run(words, floats, this.#packed, this.#numRecords)
+  /** Runs all steps and returns the answers. */
+  send(native: RawConversations): { readonly words: Uint32Array; readonly text: string } {
+    const floats = this.#numFloats === 0 ? undefined : this.#floats.subarray(0, this.#numFloats)
+    const { words, text } = native.run(this.#words, this.#numWords, floats, this.#packed, this.#numRecords)
+    // Answers without words of their own are in the place of the steps, after their number.
+    return { words: words ?? this.#words.slice(1, 1 + (this.#words[0] ?? 0)), text }
   }
 
   /** Forgets all steps. */

@@ -660,8 +660,17 @@ export interface RawConversations extends RawOwner {
   close(key: number): void
   /** Replaces the prompt, see `Rendered::to_words`. */
   start(key: number, messages: string, numPacked?: number | null | undefined): Uint32Array
-  /** Runs steps, see `fulmar_chat::Conversations::run`. */
-  run(steps: Uint32Array, floats: Float32Array, packed: string, numRecords: number): RawAnswers
+  /**
+   * Runs the steps in the first `num_words` of `words`, see `fulmar_chat::Conversations::run`. The words of the answers take
+   * their place, after their number, if they fit: making an array here costs more than in JavaScript.
+   */
+  run(
+    words: Uint32Array,
+    numWords: number,
+    floats: Float32Array | null | undefined,
+    packed: string,
+    numRecords: number,
+  ): RawAnswers
   /** Returns the ledger of a conversation, which begins an empty one. */
   takeLedger(key: number): RawLedger
 }
@@ -1214,9 +1223,19 @@ export interface RawRateLimiter extends RawOwner {
 /** Any `fulmar_chat::Renderer`. */
 export interface RawRenderer extends RawOwner {
   /** Returns the tokens of a conversation, see `Rendered::to_words`. */
-  render(messages: string, numPacked: number | null | undefined, options: string): Uint32Array
+  render(
+    messages: string,
+    numPacked: number | null | undefined,
+    addGenerationPrompt: boolean,
+    tools: string,
+  ): Uint32Array
   /** Returns the text of a conversation. */
-  renderText(messages: string, numPacked: number | null | undefined, options: string): string
+  renderText(
+    messages: string,
+    numPacked: number | null | undefined,
+    addGenerationPrompt: boolean,
+    tools: string,
+  ): string
   /** Returns the texts of packed conversations, see `fulmar_chat::render_texts`. */
   renderTexts(packed: string, numRecords: number): RawRenderedTexts
   /** Returns the tokens that the next prompt adds, see `Extension::to_words`, or the name of a refusal. */
@@ -1946,9 +1965,9 @@ export interface RawUnpaddedTokenBatch extends RawOwner {
   unpad(padded: Float32Array): Float32Array
 }
 
-/** Answers of `fulmar_chat::Answers`. */
+/** Answers of `fulmar_chat::Answers`; without `words` if these are where the steps were. */
 export interface RawAnswers {
-  readonly words: Uint32Array
+  readonly words?: Uint32Array | undefined
   readonly text: string
 }
 

@@ -100,8 +100,11 @@ describe('a renderer given hostile messages', () => {
     const chat = [{ role: 'user', content: 'a' }]
     for (const text of ['', '[', '{}', '"a"', '[1]', '[{"role":"user"}] x', '['.repeat(100_000)])
       expect(() => renderer.render(text), text.slice(0, 9)).toThrow(failing('MALFORMED'))
-    for (const tools of ['[', '[]}', '[],"addGenerationPrompt":true'])
+    for (const tools of ['', '[', '[]}', '{}', '[],"addGenerationPrompt":true', '[],"x":[]'])
       expect(() => renderer.render(chat, { tools }), tools).toThrow(failing('MALFORMED'))
-    expect(() => renderer.render(chat, { tools: '[],"x":[]' })).toThrow(failing('UNKNOWN_NAME'))
+    for (const addGenerationPrompt of ['yes', 1, null])
+      expect(() => renderer.render(chat, { addGenerationPrompt: addGenerationPrompt as never })).toThrow(
+        failing('MALFORMED'),
+      )
   })
 })

@@ -1,7 +1,7 @@
 //! Conversations that grow turn by turn.
 
 use fulmar::chat;
-use fulmar::core::{exact_options_from_json, index_from_f64};
+use fulmar::core::index_from_f64;
 use napi::bindgen_prelude::{Uint32Array, Utf16String};
 use napi_derive::napi;
 
@@ -11,11 +11,11 @@ use crate::memory;
 use crate::slot::Slot;
 use crate::text::{JsText, js_text, rust_text};
 
-/// Answers of `fulmar_chat::Answers`.
+/// Answers of `fulmar_chat::Answers`; without `words` if these are where the steps were.
 #[napi(object, object_from_js = false)]
 pub struct Answers {
     #[napi(ts_type = "Uint32Array")]
-    pub words: memory::Uint32Array,
+    pub words: Option<memory::Uint32Array>,
     #[napi(ts_type = "string")]
     pub text: JsText,
 }
@@ -41,7 +41,7 @@ impl Conversations {
     #[napi]
     pub fn open(&self, tools: String) -> Result<u32> {
         guard(|| {
-            let tools = exact_options_from_json("tools", &tools)?;
+            let tools = chat::Tools::from_json(&tools)?;
             self.inner.with(|conversations| conversations.open(tools))
         })
     }
@@ -67,22 +67,28 @@ impl Conversations {
         })
     }
 
-    /// Runs steps, see `fulmar_chat::Conversations::run`.
+    /// Runs the steps in the first `num_words` of `words`, see `fulmar_chat::Conversations::run`. The words of the answers take
+    /// their place, after their number, if they fit: making an array here costs more than in JavaScript.
     #[napi]
     pub fn run(
         &self,
-        steps: &[u32],
-        floats: &[f32],
+        #[napi(ts_arg_type = "Uint32Array")] words: memory::Words<'_>,
+        num_words: f64,
+        floats: Option<&[f32]>,
         packed: Utf16String,
         num_records: f64,
     ) -> Result<Answers> {
+        let memory::Words(words) = words;
         guard(|| {
+            let num_words = index_from_f64("num_words", num_words)?.min(words.len());
             let (packed, num_records) = (rust_text(&packed), index_from_f64("num_records", num_records)?);
+            let floats = floats.unwrap_or_default();
             let run = |conversations: &mut chat::Conversations| {
-                conversations.run(steps, floats, &packed, num_records)
+                conversations.run(&words[..num_words], floats, &packed, num_records)
             };
             let answers = self.inner.with(run)?;
-            Ok(Answers { words: answers.words.into(), text: js_text(answers.text) })
+            let words = write_words(words, answers.words).map(Into::into);
+            Ok(Answers { words, text: js_text(answers.text) })
         })
     }
 
@@ -96,5 +102,17 @@ impl Conversations {
     #[napi]
     pub fn free(&self) -> Result<()> {
         guard(|| self.inner.free())
+    }
+}
+
+/// Writes the number of `words` and these to `place`; returns them if they do not fit.
+fn write_words(place: &mut [u32], words: Vec<u32>) -> Option<Vec<u32>> {
+    match place.split_first_mut() {
+        Some((count, rest)) if rest.len() >= words.len() => {
+            *count = words.len() as u32;
+            rest[..words.len()].copy_from_slice(&words);
+            None
+        }
+        _ => Some(words),
     }
 }

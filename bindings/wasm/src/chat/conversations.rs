@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use fulmar::chat;
-use fulmar::core::{exact_options_from_json, index_from_f64};
+use fulmar::core::index_from_f64;
 use js_sys::Uint32Array;
 use wasm_bindgen::prelude::*;
 
@@ -14,7 +14,7 @@ use crate::error::{Result, guard};
 crate::face::record! {
     /// Answers of `fulmar_chat::Answers`.
     Answers as "Answers" {
-        words as words: Uint32Array,
+        words as words: Option<Uint32Array>,
         text as text: String,
     }
 }
@@ -38,7 +38,7 @@ impl Conversations {
 
     /// Opens a conversation without tokens; returns its key.
     pub fn open(&self, tools: &str) -> Result<u32> {
-        guard(|| self.inner.borrow_mut().open(exact_options_from_json("tools", tools)?))
+        guard(|| self.inner.borrow_mut().open(chat::Tools::from_json(tools)?))
     }
 
     /// Closes a conversation.
@@ -57,12 +57,25 @@ impl Conversations {
         })
     }
 
-    /// Runs steps, see `fulmar_chat::Conversations::run`.
-    pub fn run(&self, steps: &[u32], floats: &[f32], packed: &str, num_records: f64) -> Result<Answers> {
-        guard(|| {
+    /// Runs the steps in the first `num_words` of `words`, see `fulmar_chat::Conversations::run`.
+    pub fn run(
+        &self,
+        words: &Uint32Array,
+        num_words: f64,
+        floats: Option<Vec<f32>>,
+        packed: &str,
+        num_records: f64,
+    ) -> Result<Answers> {
+        guard(move || {
+            let steps = words.subarray(0, index_from_f64("num_words", num_words)? as u32).to_vec();
             let num_records = index_from_f64("num_records", num_records)?;
-            let answers = self.inner.borrow_mut().run(steps, floats, packed, num_records)?;
-            Ok(Answers { words: Uint32Array::from(&answers.words[..]), text: answers.text })
+            let answers = self.inner.borrow_mut().run(
+                &steps,
+                floats.as_deref().unwrap_or_default(),
+                packed,
+                num_records,
+            )?;
+            Ok(Answers { words: Some(Uint32Array::from(&answers.words[..])), text: answers.text })
         })
     }
 

@@ -143,7 +143,7 @@ fn probes() -> Result<Vec<Probe>> {
         let tools = if has_tools { vec![tool.clone()] } else { Vec::new() };
         Ok(Probe {
             messages: messages.collect::<Result<_>>()?,
-            options: RenderOptions { add_generation_prompt, tools },
+            options: RenderOptions { add_generation_prompt, tools: tools.into() },
         })
     };
     chats.into_iter().map(probe).collect()

@@ -69,7 +69,7 @@ impl OpaqueRenderer {
     ) -> Result<Option<Rendered>> {
         let short = probes(new_messages)?;
         let long = [&short[..], new_messages].concat();
-        let options = RenderOptions { add_generation_prompt: true, tools: tools.to_vec() };
+        let options = RenderOptions { add_generation_prompt: true, tools: tools.to_vec().into() };
         let (Ok(before), Ok(after)) =
             (self.write_messages(&short, tools, false), self.write_messages(&long, tools, true))
         else {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use fulmar_chat::{
     Bridge, ChatMlRenderer, History, Message, Origin, ParseOptions, PrefixStability, RenderOptions, Rendered,
-    Renderer, check_renderer,
+    Renderer, Tools, check_renderer,
 };
 use fulmar_core::{ErrorKind, Result};
 use fulmar_tokenizer::{AddedTokens, CharTokenizer, CharTokenizerOptions, Encoding, Tokenizer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
-const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Vec::new() };
+const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Tools::NONE };
+const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Tools::NONE };
 
 fn ascii() -> (Arc<CharTokenizer>, ChatMlRenderer) {
     let tokenizer = Arc::new(CharTokenizer::new(CharTokenizerOptions::default()).unwrap());

@@ -63,7 +63,7 @@ fn families_write_what_their_templates_write() {
         let (renderer, id) = (renderer(row["config"].clone()), &row["id"]);
         let options = RenderOptions {
             add_generation_prompt: row["add_generation_prompt"] == true,
-            tools: row["tools"].as_array().cloned().unwrap_or_default(),
+            tools: row["tools"].as_array().cloned().unwrap_or_default().into(),
         };
         let chat = messages(&row["messages"]);
         let text = renderer.render_text(&chat, &options).unwrap_or_else(|error| panic!("{id}: {error}"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fulmar_chat::{
     Bridge, Message, ParseOptions, PrefixStability, RenderOptions, Renderer, RendererConfig, ToolCallStatus,
-    create_renderer,
+    Tools, create_renderer,
 };
 use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
 use proptest::prelude::*;
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::markers::MARKERS;
 
-const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
-const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Vec::new() };
+const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Tools::NONE };
+const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Tools::NONE };
 
 fn tokenizer() -> Arc<CharTokenizer> {
     let special_tokens = MARKERS.split(' ').map(str::to_owned).collect();
@@ -60,7 +60,7 @@ fn text_that_looks_like_another_type_stays_text_where_the_schema_says_so() {
                 let turn = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
                 let (prompt, completion) =
                     last_turn(&*renderer, &[json!({ "role": "user", "content": "?" }), turn]);
-                let options = ParseOptions { prompt_ids: Some(prompt), tools: tools.clone() };
+                let options = ParseOptions { prompt_ids: Some(prompt), tools: tools.clone().into() };
                 let parsed = renderer.parse(&completion, &options).unwrap();
                 let [call] = &parsed.tool_calls[..] else { panic!("{name}: {parsed:?}") };
                 assert_eq!(call.status, ToolCallStatus::Ok, "{name}: {call:?}");

@@ -167,8 +167,10 @@ fn families_write_what_the_builtin_templates_write() {
                     if differs_on_purpose(template, &case["messages"]) {
                         continue;
                     }
-                    let options =
-                        RenderOptions { add_generation_prompt, tools: tools.cloned().unwrap_or_default() };
+                    let options = RenderOptions {
+                        add_generation_prompt,
+                        tools: tools.cloned().unwrap_or_default().into(),
+                    };
                     let text = renderer.render_text(&chat, &options);
                     if name == "developer" && template != "gpt_oss" {
                         assert_eq!(text.unwrap_err().kind(), ErrorKind::UnknownName, "a role without a form");
@@ -240,7 +242,7 @@ fn parse(config: &Value, completion: &str) -> Parsed {
 fn parse_behind(config: &Value, prompt: Option<&str>, completion: &str) -> Parsed {
     let tokenizer = characters();
     let prompt_ids = prompt.map(|prompt| ids_of(&*tokenizer, prompt));
-    let options = ParseOptions { prompt_ids, tools: tools() };
+    let options = ParseOptions { prompt_ids, tools: tools().into() };
     renderer(tokenizer.clone(), config).parse(&ids_of(&*tokenizer, completion), &options).unwrap()
 }
 
@@ -360,8 +362,9 @@ fn glm_reads_tagged_arguments_by_id() {
     ]));
     let rendered = renderer.render(&chat, &RenderOptions::default()).unwrap();
     let start = rendered.sampled_mask.iter().position(|&sampled| sampled).unwrap();
-    let parsed =
-        renderer.parse(&rendered.ids[start..], &ParseOptions { prompt_ids: None, tools: tools() }).unwrap();
+    let parsed = renderer
+        .parse(&rendered.ids[start..], &ParseOptions { prompt_ids: None, tools: tools().into() })
+        .unwrap();
     let arguments = Some(r#"{"s":"</arg_value></tool_call><|user|>"}"#);
     assert_eq!(calls(&parsed), [(ToolCallStatus::Ok, Some("add"), arguments)]);
 
@@ -538,7 +541,7 @@ proptest! {
             let start = rendered.sampled_mask.iter().position(|&sampled| sampled).unwrap_or(rendered.ids.len());
             let end = rendered.sampled_mask.iter().rposition(|&sampled| sampled).map_or(start, |last| last + 1);
             let (prompt, completion) = rendered.ids[..end].split_at(start);
-            let options = ParseOptions { prompt_ids: Some(prompt.to_vec()), tools: tools() };
+            let options = ParseOptions { prompt_ids: Some(prompt.to_vec()), tools: tools().into() };
             let parsed = renderer.parse(completion, &options).unwrap();
             prop_assert_eq!(&parsed.content, content, "{}", config);
             let reasoning = message["reasoning_content"].as_str().filter(|text| !text.is_empty());
@@ -572,7 +575,7 @@ proptest! {
             let given_tools = Some(given.as_slice()).filter(|tools| !tools.is_empty());
             let expected = template_text(template, &kwargs, &chat, given_tools, add_generation_prompt);
             let renderer = renderer(characters(), &config);
-            let options = RenderOptions { add_generation_prompt, tools: given.clone() };
+            let options = RenderOptions { add_generation_prompt, tools: given.clone().into() };
             let text = renderer.render_text(&chat, &options);
             prop_assert!(expected.is_some(), "{} renders what is asked of it", template);
             let expected = expected.unwrap();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use fulmar_chat::{
     Bridge, BridgeRefusal, Extension, Message, OpaqueOptions, OpaqueRenderer, Origin, ParseOptions,
-    PrefixStability, RenderOptions, Rendered, Renderer, RendererConfig, ThinkingRetention, check_renderer,
-    create_renderer,
+    PrefixStability, RenderOptions, Rendered, Renderer, RendererConfig, ThinkingRetention, Tools,
+    check_renderer, create_renderer,
 };
 use fulmar_core::ErrorKind;
 use fulmar_template::TemplateRegistry;
@@ -16,8 +16,8 @@ use fulmar_tokenizer::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
-const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Vec::new() };
+const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Tools::NONE };
+const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Tools::NONE };
 
 const MARKERS: &str = "<|endoftext|> <|im_start|> <|im_end|> <think> </think> <tool_call> </tool_call> \
     <tool_response> </tool_response> <|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> \
@@ -509,7 +509,7 @@ fn variables_and_the_clock_reach_the_template() {
     let opaque = renderer(characters(), config);
     let chat = messages(&json!([{ "role": "user", "content": "a" }]));
     assert_eq!(opaque.render_text(&chat, &WHOLE).unwrap(), "1.0 2026 True");
-    let with_tools = RenderOptions { tools: vec![json!({ "name": "add" })], ..WHOLE };
+    let with_tools = RenderOptions { tools: vec![json!({ "name": "add" })].into(), ..WHOLE };
     assert_eq!(opaque.render_text(&chat, &with_tools).unwrap(), "1.0 2026 False");
 }
 

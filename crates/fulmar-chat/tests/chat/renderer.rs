@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use fulmar_chat::{
     Bridge, BridgeRefusal, Extension, Message, Origin, ParseOptions, Parsed, PrefixStability, RenderOptions,
-    Renderer, RendererConfig, ThinkingRetention, ToolCallStatus, create_renderer,
+    Renderer, RendererConfig, ThinkingRetention, ToolCallStatus, Tools, create_renderer,
 };
 use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
-const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Vec::new() };
+const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Tools::NONE };
+const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Tools::NONE };
 
 /// Returns a tokenizer with the markers of the families; with `with_think` reasoning tags are special tokens.
 fn tokenizer(with_think: bool) -> Arc<CharTokenizer> {
@@ -54,7 +54,7 @@ impl Fixture {
     }
 
     fn parse_with(&self, text: &str, tools: &Value) -> Parsed {
-        let options = ParseOptions { tools: tools.as_array().unwrap().clone(), ..Default::default() };
+        let options = ParseOptions { tools: tools.as_array().unwrap().clone().into(), ..Default::default() };
         self.renderer.parse(&self.ids(text), &options).unwrap()
     }
 

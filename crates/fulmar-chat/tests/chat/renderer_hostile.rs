@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use fulmar_chat::{
-    Bridge, BridgeRefusal, Message, ParseOptions, RenderOptions, Renderer, RendererConfig, create_renderer,
+    Bridge, BridgeRefusal, Message, ParseOptions, RenderOptions, Renderer, RendererConfig, Tools,
+    create_renderer,
 };
 use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, HfTokenizer, Tokenizer, train_byte_bpe};
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ const TEMPLATE: &str =
 const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
+const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Tools::NONE };
 
 /// Returns a tokenizer in which every byte is a token, so that it can encode any text.
 fn bytes() -> Arc<dyn Tokenizer> {

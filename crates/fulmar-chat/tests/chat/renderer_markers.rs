@@ -301,7 +301,7 @@ fn a_template_without_tools_refuses_tools_calls_and_answers() {
         "{% for m in messages %}{% if m.role != 'tool' %}{{ m.content }}<|im_end|>{% endif %}{% endfor %}";
     for tokenizer in tokenizers() {
         let refusal = |template: &str, chat: &Value, tools: &[Value]| {
-            let options = RenderOptions { add_generation_prompt: true, tools: tools.to_vec() };
+            let options = RenderOptions { add_generation_prompt: true, tools: tools.to_vec().into() };
             let renderer = opaque(&tokenizer, template);
             let rendered = renderer.render(&messages(chat), &options).map(|_| ());
             assert_eq!(rendered, renderer.render_text(&messages(chat), &options).map(|_| ()), "both or none");
