@@ -1390,6 +1390,15 @@ export interface RawRolloutTree extends RawOwner {
   toSvg(boxes: boolean, labels: string[]): string
 }
 
+/**
+ * The rows of a folder, of which long columns stay in their files.
+ * Only the addon has it: WebAssembly has no files.
+ */
+export interface RawRowsFolder extends RawOwner {
+  /** Returns the storage of a buffer. */
+  storage(): RawStorage
+}
+
 /** The content of a safetensors file. */
 export interface RawSafetensorsFile extends RawOwner {
   /** Returns the names of the tensors. */
@@ -1455,15 +1464,6 @@ export interface RawSpecValue extends RawOwner {
   dict(): RawTensorDict | null | undefined
   /** Returns the JSON values. */
   json(): string | null | undefined
-}
-
-/**
- * The rows of a folder, of which long columns stay in their files.
- * Only the addon has it: WebAssembly has no files.
- */
-export interface RawRowsFolder extends RawOwner {
-  /** Returns the storage of a buffer. */
-  storage(): RawStorage
 }
 
 /**
