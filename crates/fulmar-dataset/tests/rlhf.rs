@@ -4,7 +4,6 @@
 
 #[expect(dead_code, reason = "other tests use the rest")]
 mod golden_rows;
-#[expect(dead_code, reason = "other tests use the rest")]
 #[path = "../../fulmar-tensor/tests/golden_value/mod.rs"]
 mod golden_value;
 

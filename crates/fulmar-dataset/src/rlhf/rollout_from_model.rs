@@ -300,8 +300,10 @@ where
     }
 }
 
+type Rows = Vec<Vec<u32>>;
+
 /// Returns the prompts of a batch, and the whole texts without padding.
-fn texts_of(batch: &PromptData) -> Result<(Vec<Vec<u32>>, Vec<Vec<u32>>)> {
+fn texts_of(batch: &PromptData) -> Result<(Rows, Rows)> {
     let (width, ends) = (batch.width()?, batch.prompt_ends()?);
     let (ids, mask) = (batch.input_ids.to_vec::<i64>()?, batch.attention_mask.to_vec::<i64>()?);
     let mut prompts = Vec::with_capacity(ends.len());
