@@ -4,6 +4,7 @@
 
 #[expect(dead_code, reason = "other tests use the rest")]
 mod golden_rows;
+#[allow(dead_code, clippy::allow_attributes, reason = "other tests use the rest")]
 #[path = "../../fulmar-tensor/tests/golden_value/mod.rs"]
 mod golden_value;
 

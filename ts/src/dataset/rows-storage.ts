@@ -14,7 +14,7 @@ const COLUMN_BYTES_MAX = 2 ** 30
 /**
  * Opens the rows of a folder: in memory, but for columns of more than `columnBytesMax` bytes, whose rows are read from their files as they are
  * drawn.
- * @throws {FulmarError} Those of `loadMemmap`; `SHAPE_MISMATCH`, with the key, for a long column with another number of rows.
+ * @throws {FulmarError} As `loadMemmap` does; `SHAPE_MISMATCH`, with the key, for a long column with another number of rows.
  */
 export function rowsStorage(folder: string, columnBytesMax: number = COLUMN_BYTES_MAX): Storage {
   if (longestIn(folder) <= columnBytesMax) return new TensorStorage(loadMemmap(folder))

@@ -143,7 +143,7 @@ describe.runIf(isNative)('MinariExperienceReplay', () => {
     entries = [[{ id: 'other/cartpole' }]]
     await expect(list()).rejects.toThrow(failing('CORRUPT', /the datasets of farama-minari.*other\/cartpole/))
     await expect(list({ offline: true })).rejects.toThrow(failing('UNAVAILABLE', /offline/))
-    await expect(list({ root: '/' })).rejects.toThrow(failing('UNKNOWN_NAME', /root/))
+    await expect(list({ root: 'kept' })).rejects.toThrow(failing('UNKNOWN_NAME', /\broot/))
     const local = { loadFromLocalMinari: true, minariRoot: MINARI_ROOT }
     expect(await MinariExperienceReplay.availableDatasets(local)).toContain(CARTPOLE)
     const none = { ...local, minariRoot: await temporaryFolder() }
