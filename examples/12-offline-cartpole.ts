@@ -7,6 +7,7 @@
  *
  *     npm run build && node scripts/examples.mjs native
  *     node build/examples/12-offline-cartpole.js
+ *     node build/examples/12-offline-cartpole.js --d4rl    # the same steps from a file of D4RL
  */
 
 import assert from 'node:assert/strict'
@@ -14,7 +15,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { AdamW, Decoder, describeBuild, Rng } from 'fulmar'
-import { loadDataset, readMinari } from 'fulmar/dataset'
+import { loadDataset, readD4RL, readMinari } from 'fulmar/dataset'
 import { TensorDictReplayBuffer, TensorStorage } from 'fulmar/replay'
 import type { TensorDict } from 'fulmar/tensor'
 
@@ -29,7 +30,13 @@ const NUM_EPISODES = 20
 const MOST_STEPS = 500
 
 const root = await mkdtemp(join(tmpdir(), 'fulmar-'))
-const buffer = await openBuffer()
+const minari = await openBuffer()
+const d4rl = await openD4RL()
+for (const key of ['observation', 'action']) {
+  const [ours, theirs] = [minari, d4rl].map((steps) => steps.readAllInOrder().tensor(key).toFloat32())
+  assert.deepEqual(ours?.slice(0, theirs?.length), theirs, `both files must have the same steps at ${key}`)
+}
+const buffer = process.argv.includes('--d4rl') ? d4rl : minari
 const edges = edgesOf(buffer.readAllInOrder())
 console.log(`${buffer.length} steps, ${NUM_BINS} tokens for each of ${WIDTH} numbers`)
 
@@ -79,6 +86,12 @@ async function openBuffer(): Promise<TensorDictReplayBuffer> {
   const bytes = new Uint8Array(await readFile(join(minariRoot, id, 'data/main_data.hdf5')))
   const { steps } = readMinari(bytes, await readFile(join(minariRoot, id, 'data/metadata.json'), 'utf8'))
   return new TensorDictReplayBuffer({ storage: new TensorStorage(steps), seed: 3 })
+}
+
+/** The same steps from a file of D4RL, whose last row is dropped. */
+async function openD4RL(): Promise<TensorDictReplayBuffer> {
+  const bytes = new Uint8Array(await readFile('examples/data/d4rl/cartpole-noisy.hdf5'))
+  return new TensorDictReplayBuffer({ storage: new TensorStorage(readD4RL(bytes).steps), seed: 3 })
 }
 
 /** For each number of an observation the values between its tokens: each token is as frequent as the others. */

@@ -39,6 +39,7 @@ export const ALONE = {
       'loadReplayBuffer',
       'loadReplayBufferEnsemble',
       'readOpenxEpisode',
+      'RowsFolder',
       'SplitsFolder',
       'StreamedEpisode',
     ],

@@ -119,6 +119,23 @@ pub fn convert_split(source: String, split: f64, id: String, folder: String) -> 
 }
 
 face! {
+    /// The rows of a folder, of which long columns stay in their files.
+    RowsFolder(dataset::FolderStorage)
+    make {
+        /// Opens the folder; columns of more bytes stay in their files.
+        fn open as open(folder: String, column_bytes_max: f64) {
+            dataset::FolderStorage::open(folder, integer_from_f64("columnBytesMax", column_bytes_max)?)
+        }
+    }
+    call {
+        /// Returns the storage of a buffer.
+        fn storage as storage() -> (Storage) {
+            |rows| CoreResult::Ok(SharedStorage::new(Box::new(rows.clone())))
+        }
+    }
+}
+
+face! {
     /// The steps of Atari DQN replay in the folders of their splits.
     SplitsFolder(dataset::AtariStorage)
     make {

@@ -165,8 +165,11 @@ pub const SPEC_VALUES_MAX: i64 = 1 << 53;
 /// Deepest nesting of specs in specs.
 pub const SPEC_DEPTH_MAX: usize = 32;
 
-/// Longest description that a folder or an archive of memory-mapped leaves, or a consolidated file, may have, in bytes.
+/// Longest description that a consolidated file, and longest metadata that a data set, may have, in bytes.
 pub const MEMMAP_META_BYTES_MAX: usize = 1 << 24;
+
+/// Longest description that a folder or an archive of memory-mapped leaves may have, in bytes: it has the texts of all rows of a column.
+pub const MEMMAP_VALUES_BYTES_MAX: usize = 1 << 28;
 
 /// Longest description of a part of a replay buffer's folder, in bytes.
 pub const CHECKPOINT_JSON_BYTES_MAX: u64 = 1 << 28;

@@ -39,10 +39,16 @@ const CHUNK_BYTES: usize = 1 << 20;
 ///
 /// # Examples
 /// ```
-/// use fulmar_dataset::convert_atari_split;
-/// let folder = std::env::temp_dir().join("fulmar-doc-atari");
-/// let error = convert_atari_split("/nowhere", 3, "Pong/1", &folder).unwrap_err();
-/// assert!(error.to_string().contains("_ckpt.3.gz") && !folder.exists());
+/// use fulmar_dataset::{AtariStorage, convert_atari_split};
+/// use fulmar_replay::{ReplayBuffer, ReplayBufferOptions};
+/// # let source = "../../tests/golden/dataset/raw/gs/atari-replay-datasets/dqn/Pong/1/replay_logs";
+/// # let folder = std::env::temp_dir().join(format!("fulmar-doc-atari-{}", std::process::id()));
+/// convert_atari_split(source, 0, "Pong/1", folder.join("0"))?;
+/// let mut buffer = ReplayBuffer::new(Box::new(AtariStorage::open(&folder)?), ReplayBufferOptions::default())?;
+/// assert_eq!(buffer.sample(Some(4))?.items.tensor("observation")?.shape(), [4, 84, 84]);
+/// # drop(buffer);
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn convert_atari_split(
     source: impl AsRef<Path>,

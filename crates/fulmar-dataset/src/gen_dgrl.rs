@@ -80,9 +80,14 @@ pub fn read_gen_dgrl(archive: impl Read, num_rows_max: usize) -> Result<TensorDi
 /// # Examples
 /// ```
 /// use fulmar_dataset::{GenDgrlOptions, convert_gen_dgrl};
-/// let folder = std::env::temp_dir().join("fulmar-doc-gen-dgrl");
-/// let error = convert_gen_dgrl("no.tar.xz", &folder, GenDgrlOptions::default()).unwrap_err();
-/// assert!(error.to_string().contains("no.tar.xz") && !folder.exists());
+/// use fulmar_tensor::memmap;
+/// # let source = "../../tests/golden/dataset/raw/web/dl.fbaipublicfiles.com/DGRL/Procgen/Datasets/Compressed/100k/level_1/expert/bigfish.tar.xz";
+/// # let folder = std::env::temp_dir().join(format!("fulmar-doc-gen-dgrl-{}", std::process::id()));
+/// let options = GenDgrlOptions { num_rows_max: 5, ..Default::default() };
+/// assert_eq!(convert_gen_dgrl(source, &folder, options)?, 5); // a file such as bigfish.tar.xz
+/// assert_eq!(memmap::load(&folder)?.tensor("observation")?.shape(), [5, 3, 64, 64]);
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn convert_gen_dgrl(
     source: impl AsRef<Path>,

@@ -75,9 +75,13 @@ impl Minari {
 /// # Examples
 /// ```
 /// use fulmar_dataset::convert_minari;
-/// let folder = std::env::temp_dir().join("fulmar-doc-minari");
-/// let error = convert_minari("nowhere", &folder).unwrap_err();
-/// assert!(error.to_string().contains("nowhere") && !folder.exists());
+/// use fulmar_tensor::memmap;
+/// # let source = "../../tests/golden/dataset/raw/minari/cartpole/random-v0/data";
+/// # let folder = std::env::temp_dir().join(format!("fulmar-doc-minari-{}", std::process::id()));
+/// let num_steps = convert_minari(source, &folder)?; // the folder `data` of a data set
+/// assert_eq!(memmap::load(&folder)?.batch_size(), [num_steps]);
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn convert_minari(source: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<usize> {
     let (file, metadata) = open_files(source.as_ref())?;

@@ -97,9 +97,13 @@ pub fn read_openx(
 /// # Examples
 /// ```
 /// use fulmar_dataset::convert_openx;
-/// let folder = std::env::temp_dir().join("fulmar-doc-openx");
-/// let error = convert_openx(&["no.tar"], &folder).unwrap_err();
-/// assert!(error.to_string().contains("no.tar") && !folder.exists());
+/// use fulmar_tensor::memmap;
+/// # let files = ["../../tests/golden/dataset/raw/hub/datasets/jxu124/OpenX-Embodiment/viola/viola_00000.tar"];
+/// # let folder = std::env::temp_dir().join(format!("fulmar-doc-openx-{}", std::process::id()));
+/// let num_steps = convert_openx(&files, &folder)?; // files `*.tar` in their order
+/// assert_eq!(memmap::load(&folder)?.batch_size(), [num_steps]);
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn convert_openx(sources: &[impl AsRef<Path>], folder: impl AsRef<Path>) -> Result<usize> {
     RowsFolder::fill(folder.as_ref(), |rows| {

@@ -44,9 +44,13 @@ pub fn open_roboset(folder: impl AsRef<Path>) -> Result<TensorDict> {
 /// # Examples
 /// ```
 /// use fulmar_dataset::convert_roboset;
-/// let folder = std::env::temp_dir().join("fulmar-doc-roboset");
-/// let error = convert_roboset("nowhere", &folder).unwrap_err();
-/// assert!(error.to_string().contains("nowhere") && !folder.exists());
+/// use fulmar_tensor::memmap;
+/// # let source = "../../tests/golden/dataset/raw/hub/datasets/jdvakil/RoboSet_Sim/DAPG(expert)/door_v2d-v1";
+/// # let folder = std::env::temp_dir().join(format!("fulmar-doc-roboset-{}", std::process::id()));
+/// let num_steps = convert_roboset(source, &folder)?; // a folder with files `*.h5`
+/// assert_eq!(memmap::load(&folder)?.batch_size(), [num_steps]);
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn convert_roboset(source: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<usize> {
     let files = open_files(source.as_ref())?;

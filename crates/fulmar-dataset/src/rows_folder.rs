@@ -198,6 +198,7 @@ fn describe(path: &Path, row: &TensorDict, num_rows: usize, texts: Vec<(Key, Vec
             Some(found) => with_texts(&description, texts.swap_remove(found).1),
             None => description,
         };
+        memmap::check_length(&name, description.len())?;
         let path = path.join(name);
         let mut file = create(&path)?;
         let written = file.write_all(description.as_bytes()).and_then(|()| file.sync_all());

@@ -12,8 +12,7 @@
 //! all others           all others     state.*; next.state.* = one row later, zero in the last of a file
 //! ```
 
-use std::fs::File;
-use std::io::BufReader;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
@@ -120,9 +119,13 @@ pub fn open_vd4rl(folder: impl AsRef<Path>, options: Vd4rlOptions) -> Result<Vd4
 /// # Examples
 /// ```
 /// use fulmar_dataset::{Vd4rlOptions, convert_vd4rl};
-/// let folder = std::env::temp_dir().join("fulmar-doc-vd4rl");
-/// let error = convert_vd4rl("nowhere", &folder, Vd4rlOptions::default()).unwrap_err();
-/// assert!(error.to_string().contains("nowhere") && !folder.exists());
+/// use fulmar_tensor::memmap;
+/// # let source = "../../tests/golden/dataset/raw/hub/datasets/conglu/vd4rl/vd4rl/main/walker_walk/random/64px";
+/// # let folder = std::env::temp_dir().join(format!("fulmar-doc-vd4rl-{}", std::process::id()));
+/// assert_eq!(convert_vd4rl(source, &folder, Vd4rlOptions::default())?, 0); // a folder with files `*.npz`: none was cut
+/// assert_eq!(memmap::load(&folder)?.tensor("pixels")?.rank(), 4);
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn convert_vd4rl(
     source: impl AsRef<Path>,
@@ -175,24 +178,64 @@ fn read_all(paths: &[PathBuf], lengths: LengthPolicy) -> Result<Vec<(TensorDict,
 }
 
 fn read(path: &Path, lengths: LengthPolicy) -> Result<(TensorDict, bool)> {
-    let is_npz = path.extension().is_some_and(|end| end == "npz");
-    let mut arrays = if is_npz {
+    let arrays = if path.extension().is_some_and(|end| end == "npz") {
         Arrays::Npz(Npz::open(path).map_err(|error| error.at(path.display()))?)
     } else {
         Arrays::Hdf5(Hdf5File::open(path)?)
     };
-    let read =
-        arrays.columns(lengths).and_then(|(columns, is_cut)| Ok((steps_of(&columns, is_npz)?, is_cut)));
-    read.map_err(|error| error.at(path.display()))
+    arrays.steps(lengths).map_err(|error| error.at(path.display()))
 }
 
+/// Reads one file from its bytes: those of HDF5 begin with its signature, others are of an `.npz` archive.
+///
+/// # Errors
+/// Those of a file of [`open_vd4rl`]; `Empty` without steps.
+///
+/// # Examples
+/// ```
+/// use fulmar_dataset::{LengthPolicy, read_vd4rl};
+/// use fulmar_ted::write_hdf5;
+/// use fulmar_tensor::{Tensor, TensorDict};
+/// let mut file = TensorDict::new(&[])?;
+/// file.set("observation", Tensor::from_vec(&[2, 3, 1, 1], vec![1_u8, 2, 3, 4, 5, 6])?)?;
+/// file.set("action", Tensor::from_vec_f32(&[2, 1], vec![0.1, 0.2])?)?;
+/// file.set("reward", Tensor::from_vec_f32(&[2], vec![0.0, 1.0])?)?;
+/// file.set("discount", Tensor::from_vec_f32(&[2], vec![1.0, 0.0])?)?;
+/// file.set("step_type", Tensor::from_vec(&[2], vec![0_i64, 2])?)?;
+/// let steps = read_vd4rl(&write_hdf5(&file)?, LengthPolicy::Error)?.steps;
+/// assert_eq!(steps.tensor(["next", "terminated"])?.to_vec::<bool>()?, [false, true]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn read_vd4rl(bytes: &[u8], lengths: LengthPolicy) -> Result<Vd4rl> {
+    let arrays = if bytes.starts_with(HDF5_SIGNATURE) {
+        Arrays::Hdf5(Hdf5File::from_bytes(bytes.to_vec())?)
+    } else {
+        Arrays::Npz(Npz::from_bytes(bytes)?)
+    };
+    let (steps, is_cut) = arrays.steps(lengths)?;
+    if steps.batch_size() == [0] {
+        return Err(Error::new(ErrorKind::Empty, "the file must have steps: it has none"));
+    }
+    Ok(Vd4rl { steps, num_cut: usize::from(is_cut) })
+}
+
+/// Bytes that a file of HDF5 begins with.
+const HDF5_SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
+
 /// The arrays of a file.
-enum Arrays {
-    Npz(Npz<BufReader<File>>),
+enum Arrays<R> {
+    Npz(Npz<R>),
     Hdf5(Hdf5File),
 }
 
-impl Arrays {
+impl<R: Read + Seek> Arrays<R> {
+    /// Reads the steps, and whether they were cut.
+    fn steps(mut self, lengths: LengthPolicy) -> Result<(TensorDict, bool)> {
+        let is_npz = matches!(self, Self::Npz(_));
+        let (columns, is_cut) = self.columns(lengths)?;
+        Ok((steps_of(&columns, is_npz)?, is_cut))
+    }
+
     /// Reads all arrays, once all are known to have as many rows as they must.
     fn columns(&mut self, lengths: LengthPolicy) -> Result<(Vec<(String, Tensor)>, bool)> {
         let (image, others): (_, &[&str]) = match self {

@@ -21,8 +21,10 @@ use std::path::Path;
 
 use fulmar_core::{Result, open_regular};
 
+pub use self::files::FileLeaf;
 use self::files::{Archive, ArchiveWriter, Folder, FolderWriter};
 pub use self::outline::{leaf_path, outline};
+pub use self::write::check_length;
 use crate::replace_file;
 use crate::tensor_dict::TensorDict;
 
@@ -32,7 +34,8 @@ use crate::tensor_dict::TensorDict;
 /// # Errors
 /// `Io` if the system refuses, also if there is a file or a non-empty folder at `path`; `Malformed`, naming
 /// the entry, if its key is a reserved word of the format (`shape`, `device`, `_type`: TorchRL would lose it)
-/// or its file name equals that of another entry. After an error no temporary file remains.
+/// or its file name equals that of another entry; `LimitExceeded` for texts and other values that [`load`] would refuse. After an
+/// error no temporary file remains.
 ///
 /// # Examples
 /// ```
@@ -61,11 +64,37 @@ pub fn save(path: impl AsRef<Path>, dict: &TensorDict) -> Result<()> {
 /// undescribed `.memmap` or `meta.json`, as it would be lost; `UnknownName` for an unsupported dtype;
 /// `Forbidden` for a pickled value; `ShapeMismatch` if a shape does not begin with the batch size;
 /// `Incompatible` for a lazy stack with parts that cannot be stacked; `LimitExceeded` if a `meta.json` is
-/// longer than [`MEMMAP_META_BYTES_MAX`](fulmar_core::limits::MEMMAP_META_BYTES_MAX) or folders are nested
+/// longer than [`MEMMAP_VALUES_BYTES_MAX`](fulmar_core::limits::MEMMAP_VALUES_BYTES_MAX) or folders are nested
 /// too deep.
 pub fn load(path: impl AsRef<Path>) -> Result<TensorDict> {
     let path = path.as_ref();
     read::dict(&mut Folder::new(path)).map_err(|error| error.at(path.display()))
+}
+
+/// Reads the folder at `path` but for tensors of more than `bytes_max` bytes, which stay in their files and are returned apart.
+///
+/// # Errors
+/// The errors of [`load`]; `Io` if the file of a tensor that stays there is missing.
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::{Tensor, TensorDict, memmap};
+/// let mut steps = TensorDict::new(&[2])?;
+/// steps.set("image", Tensor::from_vec(&[2, 100], vec![7_u8; 200])?)?;
+/// steps.set("reward", Tensor::from_vec_f32(&[2], vec![0.5, 1.0])?)?;
+/// let path = std::env::temp_dir().join(format!("fulmar-doc-up-to-{}", std::process::id()));
+/// memmap::save(&path, &steps)?;
+/// let (short, long) = memmap::load_up_to(&path, 100)?;
+/// assert_eq!(short.leaf_keys(), ["reward".into()]);
+/// assert_eq!(long[0].path, path.join("image.memmap"));
+/// # std::fs::remove_dir_all(path)?;
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn load_up_to(path: impl AsRef<Path>, bytes_max: u64) -> Result<(TensorDict, Vec<FileLeaf>)> {
+    let path = path.as_ref();
+    let mut folder = Folder::up_to(path, bytes_max);
+    let dict = read::dict(&mut folder).map_err(|error| error.at(path.display()))?;
+    Ok((dict, folder.into_left()))
 }
 
 /// Makes the names of all files in `folder` and in its folders durable; their bytes are not synced. Folders are nested no deeper than

@@ -11,6 +11,7 @@ mod score;
 mod search;
 mod sip_hash;
 mod tensor_dict_map;
+mod tensor_map;
 mod tree;
 mod tree_builder;
 mod tree_svg;
@@ -28,4 +29,5 @@ pub use search::{
 };
 pub use sip_hash::{RowHash, SipHash, SipHashOptions};
 pub use tensor_dict_map::{TensorDictMap, TensorDictMapOptions};
+pub use tensor_map::TensorMap;
 pub use tree::{Paths, Tree};

@@ -12,6 +12,7 @@ import {
   OpenXExperienceReplay,
   RobosetExperienceReplay,
 } from '../dataset/index.js'
+import { splitName } from '../dataset/load-dataset.js'
 import {
   deleteDataset,
   type LocalDataset,
@@ -38,6 +39,9 @@ export interface FetchDatasetFlags extends DatasetFlags {
   readonly revision?: string
   readonly cache?: string
   readonly offline?: boolean
+  readonly folder?: string
+  /** A whole number, as text. */
+  readonly numSplits?: string
 }
 
 /** Prints the data sets that are there; of one source those that can be fetched as well. */
@@ -76,11 +80,15 @@ function knownIds(source: string | undefined): readonly string[] {
 
 /** Fetches and converts a data set unless it is there, shows the progress, and prints its folder. */
 export async function fetchDataset(name: string, flags: FetchDatasetFlags, io: CliIo): Promise<void> {
-  const { json = false, force = false, ...options } = flags
+  const { json = false, force = false, numSplits, ...options } = flags
+  const [source] = splitName(name)
   const progress = new ProgressLine({ stream: io.stderr })
   try {
     const { dataPath, length } = await loadDataset<BaseDatasetExperienceReplay>(name, {
       ...options,
+      ...(numSplits !== undefined && { numSplits: Number(numSplits) }),
+      // A folder has addresses of frames, so it needs no decoder.
+      ...(source === 'lerobot' && { decodeVideo: false }),
       download: force ? 'force' : true,
       signal: io.signal,
       onProgress: (event: Parameters<ProgressLine['update']>[0]) => progress.update(event),

@@ -216,21 +216,28 @@ function addDataset(program: Command, io: CliIo): void {
       .description(description)
       .option('--root <folder>', "folder of the source's data sets (default: that of FULMAR_HOME)")
       .option('--json', 'print as one line of JSON')
-  verb('list [source]', 'show the data sets that are here; of d4rl all of them').action(
-    async (source: string | undefined, flags: DatasetFlags) =>
-      (await import('./dataset.js')).listDatasets(source, flags, io),
+  verb(
+    'list [source]',
+    'show the data sets that are here; of a source with a list of ids, such as d4rl, all of them',
+  ).action(async (source: string | undefined, flags: DatasetFlags) =>
+    (await import('./dataset.js')).listDatasets(source, flags, io),
   )
   verb('fetch <source:id>', 'fetch and convert a data set unless it is here; goes on where it was stopped')
     .option('--force', 'fetch and convert once more')
     .option('--split-trajs', 'convert to one row a trajectory')
-    .option('--mirror <url>', 'd4rl: the folder with the files under their own names')
+    .option('--mirror <url>', 'atari, d4rl, gen_dgrl, openml: a server with the files under their own names')
     .option(
       '--endpoint <url>',
-      'minari: a mirror of the hub (default: HF_ENDPOINT, else https://huggingface.co)',
+      "a mirror of the hub (default: HF_ENDPOINT, else https://huggingface.co); atari: of its bucket's API",
     )
-    .option('--revision <name>', 'minari: a branch, a tag or a commit (default: main)')
-    .option('--cache <folder>', "minari: folder of the hub's cache")
-    .option('--offline', 'minari: open no connection; fail if the cache lacks a file')
+    .option(
+      '--revision <name>',
+      'lerobot, minari, openx, roboset, vd4rl: a branch, a tag or a commit (default: main)',
+    )
+    .option('--cache <folder>', "the same: folder of the hub's cache")
+    .option('--offline', 'the same: open no connection; fail if the cache lacks a file')
+    .option('--folder <folder>', 'atari: files that are on this machine')
+    .option('--num-splits <count>', 'atari: the first splits alone, of 50 of about 7 GB each')
     .action(async (name: string, flags: FetchDatasetFlags) =>
       (await import('./dataset.js')).fetchDataset(name, flags, io),
     )

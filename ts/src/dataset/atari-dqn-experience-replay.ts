@@ -31,7 +31,7 @@ import {
 } from './dataset-options.js'
 
 /** Options of {@link AtariDQNExperienceReplay.open}. */
-export interface AtariDQNOptions extends Omit<DatasetOptions, 'splitTrajs'> {
+export interface AtariDQNOptions extends Omit<DatasetOptions, 'splitTrajs' | 'columnBytesMax'> {
   /** The first splits to take, from 1 to 50; a split has a million steps. @default 50 */
   readonly numSplits?: number
   /** Slices of a batch, each of one episode. Excludes `sliceLen`, and `sampler`. @default none */
@@ -51,6 +51,9 @@ export interface AtariDQNOptions extends Omit<DatasetOptions, 'splitTrajs'> {
   /** A folder with the files of the run, or with the objects of the bucket under their own names. Excludes both. @default none */
   readonly folder?: string
 }
+
+/** Frames are in their files. */
+const KEYS = DATASET_KEYS.filter((name) => name !== 'splitTrajs' && name !== 'columnBytesMax')
 
 const OWN_KEYS = [
   'numSplits',
@@ -122,7 +125,7 @@ export class AtariDQNExperienceReplay extends BaseDatasetExperienceReplay {
    *   `INCOMPATIBLE`, `SHAPE_MISMATCH`, `OUT_OF_RANGE`, `EMPTY` or `LIMIT_EXCEEDED` if it breaks the format; `ABORTED` if the signal fires.
    */
   static async open(id: string, options: AtariDQNOptions = {}): Promise<AtariDQNExperienceReplay> {
-    checkKnownKeys('options', options, [...DATASET_KEYS.filter((name) => name !== 'splitTrajs'), ...OWN_KEYS])
+    checkKnownKeys('options', options, [...KEYS, ...OWN_KEYS])
     checkDatasetOptions(options)
     checkOwn(options)
     if (!ATARI_IDS.includes(id)) throw unknownId('Atari DQN replay', id, ATARI_IDS)

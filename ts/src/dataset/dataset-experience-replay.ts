@@ -4,16 +4,11 @@ import { join } from 'node:path'
 import { FulmarError, nearestName } from '../core/index.js'
 import { cacheRoot } from '../fetch/cache-folder.js'
 import { nameParts } from '../fetch/file-name.js'
-import {
-  ImmutableDatasetWriter,
-  type Storage,
-  TensorDictReplayBuffer,
-  TensorStorage,
-} from '../replay/index.js'
-import { loadMemmap } from '../tensor/index.js'
+import { ImmutableDatasetWriter, type Storage, TensorDictReplayBuffer } from '../replay/index.js'
 import { removeFolder } from './dataset-folder.js'
 import type { DatasetOptions } from './dataset-options.js'
 import { type PreprocessOptions, preprocess, type RowsFn } from './preprocess.js'
+import { rowsStorage } from './rows-storage.js'
 
 /** @internal Where the rows of a data set are. */
 export interface DatasetPlace {
@@ -49,7 +44,7 @@ export abstract class BaseDatasetExperienceReplay extends TensorDictReplayBuffer
   protected constructor(
     place: DatasetPlace,
     options: DatasetOptions,
-    storage: Storage = new TensorStorage(loadMemmap(place.dataPath)),
+    storage: Storage = rowsStorage(place.dataPath, options.columnBytesMax),
   ) {
     const { batchSize, sampler, prefetch, seed, transform = [], collateFn } = options
     const { writer = new ImmutableDatasetWriter() } = options

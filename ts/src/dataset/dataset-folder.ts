@@ -73,6 +73,7 @@ export async function makeFolder(
 type Converter =
   | `convert${'Columns' | 'Episodes' | 'Frames' | 'GenDgrl' | 'Openx' | 'Split' | 'Table' | 'Trials'}`
   | 'readOpenxEpisode'
+  | 'RowsFolder'
   | 'SplitsFolder'
 
 /** Returns a conversion of the core. @throws {FulmarError} `UNAVAILABLE` in WebAssembly, which has no files. */
@@ -146,12 +147,17 @@ async function isWhole({ dataPath, mark = 'meta.json' }: DatasetSource): Promise
 
 /** Refuses rows that were converted with other options. */
 async function checkConversion({ dataPath, label, conversion }: DatasetSource): Promise<void> {
-  const found = (await objectIn(join(dataPath, CONVERSION))) ?? (await conversionByTorchRL(dataPath))
+  const found = (await conversionIn(dataPath)) ?? (await conversionByTorchRL(dataPath))
   for (const [name, value] of Object.entries(conversion)) {
     if (found[name] === undefined || found[name] === value) continue
     const detail = `${label} in ${dataPath} must be converted with ${name} ${value}: it was with ${found[name]} (give another root, or download: 'force')`
     throw new FulmarError('INCOMPATIBLE', detail)
   }
+}
+
+/** The options that a folder was converted with; nothing in one of TorchRL. @throws {FulmarError} `CORRUPT`, `IO`. */
+export async function conversionIn(dataPath: string): Promise<Readonly<Record<string, unknown>> | undefined> {
+  return await objectIn(join(dataPath, CONVERSION))
 }
 
 /** The options that a folder of TorchRL shows: split trajectories have two dimensions. */

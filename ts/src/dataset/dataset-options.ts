@@ -36,6 +36,11 @@ export interface DatasetOptions extends Omit<FetchOptions, 'force'> {
    * @default false
    */
   readonly splitTrajs?: boolean
+  /**
+   * Bytes of the longest column that is in memory, from 0. Rows of longer ones, such as images, are read from their files as they are drawn.
+   * @default 2 ** 30
+   */
+  readonly columnBytesMax?: number
 }
 
 /** Names of {@link DatasetOptions}. */
@@ -56,6 +61,7 @@ export const DATASET_KEYS = [
   'transform',
   'collateFn',
   'splitTrajs',
+  'columnBytesMax',
 ] as const
 
 /** Names of {@link HubDatasetOptions}. */
@@ -67,6 +73,7 @@ export type HubDatasetOptions = Pick<HubOptions, 'revision' | 'endpoint' | 'toke
 /** Checks what would be refused only once the rows are there. @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE`. */
 export function checkDatasetOptions(options: DatasetOptions): void {
   const { download = true, splitTrajs = false, collateFn, batchSize = 1, prefetch = 0, seed = 0 } = options
+  const { columnBytesMax = 0 } = options
   if (download !== 'force' && typeof download !== 'boolean') {
     const got = describeValue(download)
     throw new FulmarError('MALFORMED', `options.download must be true, false or 'force': got ${got}`)
@@ -80,6 +87,7 @@ export function checkDatasetOptions(options: DatasetOptions): void {
   checkWhole('batchSize', batchSize, 1)
   checkWhole('prefetch', prefetch, 0)
   checkWhole('seed', seed, 0)
+  checkWhole('columnBytesMax', columnBytesMax, 0)
 }
 
 function checkParts({ sampler, writer }: DatasetOptions): void {

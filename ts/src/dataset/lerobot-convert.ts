@@ -76,9 +76,10 @@ export async function convertLeRobot(
       progress,
       videoKeys: info.videoKeys,
       decodeImage: await imageDecoder(),
+      tasks: await readTasks(source),
       ...options,
     }
-    for (const file of files) await convertFile({ ...work, tasks: await readTasks(source) }, file)
+    for (const file of files) await convertFile(work, file)
     if (progress.numRows === 0)
       throw new FulmarError('EMPTY', `${join(source, 'data')} must have rows: it has none`)
     checkEpisodes(progress, episodes)

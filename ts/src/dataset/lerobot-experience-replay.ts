@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import { isRepoName } from '../fetch/hub.js'
 import { fetchSnapshot, type HubOptions } from '../fetch/index.js'
-import { type BufferTransform, SliceSampler, TensorStorage } from '../replay/index.js'
+import { type BufferTransform, SliceSampler, type Storage, TensorStorage } from '../replay/index.js'
 import { loadMemmap, Tensor, TensorDict } from '../tensor/index.js'
 import { NextStateReconstructor } from '../transform/index.js'
 import { BaseDatasetExperienceReplay, type DatasetPlace, placeOf } from './dataset-experience-replay.js'
@@ -26,6 +26,7 @@ import {
 } from './lerobot-columns.js'
 import { convertLeRobot, videosIn } from './lerobot-convert.js'
 import { readInfo } from './lerobot-metadata.js'
+import { rowsStorage } from './rows-storage.js'
 import { isVideoClip, VideoClipRef } from './video-clip-ref.js'
 import { findVideoDecoder, noDecoder, type VideoDecode } from './video-decoder.js'
 
@@ -102,15 +103,15 @@ const FILES = ['meta/*', 'data/*', 'videos/*', '*.mp4']
 export class LeRobotExperienceReplay extends BaseDatasetExperienceReplay {
   readonly #isInMemory: boolean
 
-  private constructor(place: DatasetPlace, options: DatasetOptions, { rows, isInMemory }: Rows) {
-    super(place, options, rows && new TensorStorage(rows))
+  private constructor(place: DatasetPlace, options: DatasetOptions, { storage, isInMemory }: Rows) {
+    super(place, options, storage)
     this.#isInMemory = isInMemory
   }
 
   /**
    * Opens a data set of the hub; fetches and converts it unless it is there.
    * @throws {FulmarError} `MALFORMED` for an id that is not a repository; `INCOMPATIBLE` for both `numSlices` and `sliceLen`, or one of
-   *   them with a sampler, for rows that lack what `rehydrate` needs, and if the rows were converted with another `keyMap`;
+   *   them with a sampler, for rows that lack what `rehydrate` needs, and if the rows in the folder are those of another `keyMap` or repository;
    *   `UNKNOWN_NAME` for an unknown option or a name in `keyMap` that is not a column; `UNAVAILABLE` if `download` is false and it is not
    *   there, and for videos without a decoder; those of `fetchSnapshot`; with file, key and row, `CORRUPT`, `INCOMPATIBLE`,
    *   `SHAPE_MISMATCH`, `MALFORMED`, `OUT_OF_RANGE`, `EMPTY` or `LIMIT_EXCEEDED` for files that break the format; `ABORTED` if the
@@ -125,14 +126,16 @@ export class LeRobotExperienceReplay extends BaseDatasetExperienceReplay {
       const got = describeValue(id)
       throw new FulmarError('MALFORMED', `id must be a repository such as lerobot/pusht: got ${got}`)
     }
-    const place = { ...placeOf('lerobot', id.replaceAll('/', '_'), options), id }
+    const place = { ...placeOf('lerobot', lerobotFolder(id), options), id }
     const { keyMap, signal } = options
     const convert = async (folder: string): Promise<void> =>
       await convertLeRobot(await fetchedFiles(id, options), folder, { keyMap, signal })
-    const conversion = { keyMap: keyMapText(keyMap) }
+    // Two ids may have one folder.
+    const conversion = { keyMap: keyMapText(keyMap), id }
     await ensureFolder({ dataPath: place.dataPath, label: `lerobot:${id}`, conversion, convert }, options)
-    const rows = await withVideos(place.dataPath, options)
-    return new LeRobotExperienceReplay(place, await rowsOptionsOf(rows, options), { rows, isInMemory: false })
+    const { storage, sample } = await rowsIn(place.dataPath, options)
+    const rowsOptions = await rowsOptionsOf(sample, options)
+    return new LeRobotExperienceReplay(place, rowsOptions, { storage, isInMemory: false })
   }
 
   /**
@@ -149,7 +152,11 @@ export class LeRobotExperienceReplay extends BaseDatasetExperienceReplay {
     const { keyMap } = options
     const rows = lerobotColumnsToTensorDict(columns, keyMap === undefined ? {} : { keyMap })
     const place = { id: 'columns', root: '', dataPath: '' }
-    return new LeRobotExperienceReplay(place, await rowsOptionsOf(rows, options), { rows, isInMemory: true })
+    const storage = new TensorStorage(rows)
+    return new LeRobotExperienceReplay(place, await rowsOptionsOf(rows, options), {
+      storage,
+      isInMemory: true,
+    })
   }
 
   /** Folder of the rows. */
@@ -163,8 +170,13 @@ export class LeRobotExperienceReplay extends BaseDatasetExperienceReplay {
   }
 }
 
+/** @internal Name of the folder of a data set, which is TorchRL's. */
+export function lerobotFolder(id: string): string {
+  return id.replaceAll('/', '_')
+}
+
 interface Rows {
-  readonly rows: TensorDict
+  readonly storage: Storage
   readonly isInMemory: boolean
 }
 
@@ -211,11 +223,19 @@ function keyMapText(keyMap: LeRobotKeyMap = {}): string {
   return JSON.stringify(entries)
 }
 
-/** The rows of a folder, with the addresses of frames in videos. */
-async function withVideos(dataPath: string, { keyMap }: LeRobotRowsOptions): Promise<TensorDict> {
+/** The rows of a folder, with the addresses of frames in videos, and one or more of them. */
+async function rowsIn(
+  dataPath: string,
+  { keyMap, columnBytesMax }: LeRobotOptions,
+): Promise<{ readonly storage: Storage; readonly sample: TensorDict }> {
+  const videos = await videosIn(dataPath, keyMap)
+  if (videos.length === 0) {
+    const storage = rowsStorage(dataPath, columnBytesMax)
+    return { storage, sample: storage.get([0]) }
+  }
   const rows = loadMemmap(dataPath)
   const [numRows = 0] = rows.batchSize
-  for (const { key, files } of await videosIn(dataPath, keyMap)) {
+  for (const { key, files } of videos) {
     const clip = VideoClipRef.fromFiles(files.paths, { numFramesPerFile: files.numFramesPerFile })
     if (clip.batchSize[0] !== numRows) {
       const path = join(dataPath, 'video_refs.json')
@@ -224,7 +244,7 @@ async function withVideos(dataPath: string, { keyMap }: LeRobotRowsOptions): Pro
     }
     rows.set(key, clip.dict)
   }
-  return rows
+  return { storage: new TensorStorage(rows), sample: rows }
 }
 
 /** The options of the buffer: slices, and the transforms of a batch. */

@@ -4,10 +4,12 @@ import { readdir, stat } from 'node:fs/promises'
 import { join, relative, sep } from 'node:path'
 import { call, FulmarError, nearestName } from '../core/index.js'
 import { storageAround } from '../replay/storage.js'
-import { loadMemmap, type TensorDict } from '../tensor/index.js'
+import type { TensorDict } from '../tensor/index.js'
 import { placeOf } from './dataset-experience-replay.js'
-import { converter, removeFolder } from './dataset-folder.js'
+import { conversionIn, converter, removeFolder } from './dataset-folder.js'
+import { lerobotFolder } from './lerobot-experience-replay.js'
 import { datasetSources, splitName } from './load-dataset.js'
+import { rowsStorage } from './rows-storage.js'
 
 /** Deepest folder of a data set below that of its source: Minari's ids have namespaces in namespaces. */
 const DEPTH_MAX = 16
@@ -38,10 +40,7 @@ export async function localDatasets(source: string, root?: string): Promise<read
   const { root: top } = placeOf(canonical, 'any', { ...(root !== undefined && { root }) })
   const byName = new Map<string, string[]>()
   for (const folder of await foldersIn(top, 0)) {
-    const id = relative(top, folder)
-      .split(sep)
-      .join('/')
-      .replace(/_split$/, '')
+    const id = await idOf(canonical, folder, relative(top, folder).split(sep).join('/'))
     byName.set(`${canonical}:${id}`, [...(byName.get(`${canonical}:${id}`) ?? []), folder])
   }
   const names = [...byName].map(([name, folders]) => ({ name, folders: folders.sort() }))
@@ -52,28 +51,30 @@ export async function localDatasets(source: string, root?: string): Promise<read
  * Returns the folders of a data set by `SOURCE:ID`.
  * @throws {FulmarError} `MALFORMED` for another form; `UNKNOWN_NAME` for an unknown source; `UNAVAILABLE` if it is not there.
  */
-export async function localDataset(name: string, root?: string): Promise<LocalDataset> {
-  const [given, id] = splitName(name)
+export async function localDataset(dataset: string, root?: string): Promise<LocalDataset> {
+  const [given, id] = splitName(dataset)
   const source = checkSource(given)
-  const { dataPath } = placeOf(source, id, { ...(root !== undefined && { root }) })
+  const name = source === 'lerobot' ? lerobotFolder(id) : id
+  const { dataPath } = placeOf(source, name, { ...(root !== undefined && { root }) })
   const folders: string[] = []
   for (const folder of [dataPath, `${dataPath}_split`]) if (await isRows(folder)) folders.push(folder)
   if (folders.length > 0) return { name: `${source}:${id}`, folders }
   throw new FulmarError('UNAVAILABLE', `${source}:${id} must be in ${dataPath}: it is not there`)
 }
 
-/** The shape of the rows in a folder, and some of them. */
+/** The shape of the rows in a folder, and one of them. */
 export interface OpenedRows {
   readonly shape: readonly number[]
-  /** All rows, or the first where they stay in their files. */
+  /** The first row. */
   readonly rows: TensorDict
 }
 
 /** Opens the rows in a folder of {@link localDataset}. @throws {FulmarError} With the file, `CORRUPT`, `INCOMPATIBLE`, `IO` and others. */
 export async function openRows(folder: string): Promise<OpenedRows> {
   if (await isFile(join(folder, 'meta.json'))) {
-    const rows = loadMemmap(folder)
-    return { shape: rows.batchSize, rows }
+    using storage = rowsStorage(folder)
+    const rows = storage.get([0])
+    return { shape: [storage.length, ...rows.batchSize.slice(1)], rows }
   }
   const splits = call(() => converter('SplitsFolder').open(folder))
   using storage = storageAround(() => splits.storage())
@@ -85,6 +86,13 @@ export async function deleteDataset(name: string, root?: string): Promise<LocalD
   const found = await localDataset(name, root)
   for (const folder of found.folders) await removeFolder(folder)
   return found
+}
+
+/** The id of the rows in a folder: its path below that of the source, but for LeRobot, whose folders have names without slashes. */
+async function idOf(source: string, folder: string, path: string): Promise<string> {
+  if (source !== 'lerobot') return path.replace(/_split$/, '')
+  const { id } = (await conversionIn(folder)) ?? {}
+  return typeof id === 'string' ? id : path
 }
 
 function checkSource(source: string): string {

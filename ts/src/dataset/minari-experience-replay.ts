@@ -1,8 +1,8 @@
 /** Data sets of Minari. */
 
-import { stat } from 'node:fs/promises'
+import { readdir, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
-import { join } from 'node:path'
+import { join, sep } from 'node:path'
 import {
   callAsync,
   checkKnownKeys,
@@ -11,7 +11,10 @@ import {
   messageOf,
   readRegular,
 } from '../core/index.js'
+import { FETCH_KEYS, type FetchOptions, withTransfer } from '../fetch/fetch-options.js'
 import { nameParts } from '../fetch/file-name.js'
+import { reposOf } from '../fetch/hub.js'
+import { listed, planOf } from '../fetch/hub-files.js'
 import { fetchSnapshot } from '../fetch/index.js'
 import type { AnySpec } from '../spec/index.js'
 import type { Json } from '../tensor/index.js'
@@ -41,6 +44,17 @@ export interface MinariOptions extends DatasetOptions, HubDatasetOptions {
    */
   readonly minariRoot?: string
 }
+
+/** Owner of the repositories on the hub: each has the data sets whose ids begin with its name. */
+const OWNER = 'farama-minari'
+
+/** The file that each data set has. */
+const DATA = 'data/main_data.hdf5'
+
+/** Options of {@link MinariExperienceReplay.availableDatasets}. */
+type AvailableOptions = Pick<MinariOptions, 'loadFromLocalMinari' | 'minariRoot'> &
+  HubDatasetOptions &
+  FetchOptions
 
 /** Name of the metadata in the folder of the rows. */
 const METADATA = 'env_metadata.json'
@@ -102,6 +116,23 @@ export class MinariExperienceReplay extends BaseDatasetExperienceReplay {
   }
 
   /**
+   * Asks the hub for the ids, a question for each repository; with `loadFromLocalMinari` lists those in Minari's own folder.
+   * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; `UNAVAILABLE` offline; those of `fetchSnapshot`; `IO` for a folder that cannot be
+   *   read.
+   */
+  static async availableDatasets(options: AvailableOptions = {}): Promise<readonly string[]> {
+    checkKnownKeys('options', options, [
+      ...HUB_OPTIONS,
+      ...FETCH_KEYS,
+      ...['loadFromLocalMinari', 'minariRoot'],
+    ])
+    const { loadFromLocalMinari = false, minariRoot, ...fetching } = options
+    checkBoolean('loadFromLocalMinari', loadFromLocalMinari)
+    const root = minariRootOf(minariRoot)
+    return loadFromLocalMinari ? await idsBelow(root) : await idsOnHub(fetching)
+  }
+
+  /**
    * Spec of one observation; `null` where its values are not described. A new one at each read.
    * @throws {FulmarError} `INCOMPATIBLE` for a space that is not one of Gymnasium's with a fixed shape.
    */
@@ -138,6 +169,34 @@ export function minariRootOf(minariRoot: string | undefined): string {
   throw new FulmarError('MALFORMED', `options.minariRoot must be a folder: got ${got}`)
 }
 
+/** The ids of the files of each repository. */
+async function idsOnHub(options: HubDatasetOptions & FetchOptions): Promise<readonly string[]> {
+  const { repo, isOffline } = planOf(OWNER, options, 'dataset')
+  if (isOffline)
+    throw new FulmarError('UNAVAILABLE', 'the ids must be asked of the hub, which offline does not allow')
+  return await withTransfer(options, async (transfer) => {
+    const ids: string[] = []
+    for (const name of await reposOf(transfer, repo, OWNER)) {
+      const { files } = await listed(transfer, planOf(name, options, 'dataset'))
+      const namespace = name.slice(OWNER.length + 1)
+      ids.push(...idsOf(files.map((file) => `${namespace}/${file.name}`)))
+    }
+    return ids.sort()
+  })
+}
+
+async function idsBelow(root: string): Promise<readonly string[]> {
+  const names = await readdir(root, { recursive: true }).catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code === 'ENOENT') return []
+    throw new FulmarError('IO', `${root} must be a readable folder: got ${messageOf(cause)}`, { cause })
+  })
+  return idsOf(names.map((name) => name.split(sep).join('/'))).sort()
+}
+
+function idsOf(files: readonly string[]): string[] {
+  return files.filter((file) => file.endsWith(`/${DATA}`)).map((file) => file.slice(0, -DATA.length - 1))
+}
+
 async function localFolder(id: string, minariRoot: string | undefined): Promise<string> {
   const folder = join(minariRootOf(minariRoot), ...id.split('/'), 'data')
   if (
@@ -155,7 +214,7 @@ async function hubFolder(id: string, options: MinariOptions): Promise<string> {
   const [namespace = '', ...rest] = id.split('/')
   const folder = [...rest, 'data'].join('/')
   const fetching = { ...hubOptionsOf(options), kind: 'dataset', include: [`${folder}/*`] } as const
-  return join(await fetchSnapshot(`farama-minari/${namespace}`, fetching), folder)
+  return join(await fetchSnapshot(`${OWNER}/${namespace}`, fetching), folder)
 }
 
 /** Reads the metadata in the folder of the rows. TorchRL keeps that of split trajectories in the folder of the others. */

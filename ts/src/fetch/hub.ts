@@ -113,29 +113,67 @@ export async function filesOf(
   commit: string,
 ): Promise<readonly HubFile[]> {
   const files = new Map<string, HubFile>()
-  let next: string | undefined = `${apiOf(repo)}/tree/${commit}?recursive=true&expand=false`
-  let bytesLeft = HUB_LISTING_BYTES_MAX
-  for (let numPages = 0; next !== undefined; numPages++) {
-    if (numPages === HUB_PAGES_MAX) throw tooMuch(repo, `${HUB_PAGES_MAX} pages`)
-    const url: string = next
-    const { value, numBytes, header } = await readJson(transfer, {
-      ...{ url, token: repo.token, label: `the listing of ${shownRepo(repo)}`, bytesMax: bytesLeft },
-      refusal: (answer) => refusal(answer, repo),
-    })
-    bytesLeft -= numBytes
-    if (!Array.isArray(value))
-      throw new FulmarError(
-        'CORRUPT',
-        `the listing of ${shownRepo(repo)} must be a list: got ${describeValue(value)}`,
-      )
-    for (const entry of value) {
-      const file = fileOf(entry, repo)
-      if (file !== undefined) files.set(file.name, file)
-      if (files.size > HUB_FILES_MAX) throw tooMuch(repo, `${HUB_FILES_MAX} files`)
-    }
-    next = nextPage(header('link'), url)
+  const url = `${apiOf(repo)}/tree/${commit}?recursive=true&expand=false`
+  const label = `the listing of ${shownRepo(repo)}`
+  const listing = { url, label, token: repo.token, refusal: (answer: Answer) => refusal(answer, repo) }
+  for await (const entry of entriesOf(transfer, listing)) {
+    const file = fileOf(entry, repo)
+    if (file !== undefined) files.set(file.name, file)
+    if (files.size > HUB_FILES_MAX) throw tooMuch(label, `${HUB_FILES_MAX} files`)
   }
   return [...files.values()]
+}
+
+/**
+ * Asks for the names of the repositories of an owner, in order.
+ * @throws {FulmarError} `LIMIT_EXCEEDED` for more than 100,000, 1,000 pages or 64 MiB; `CORRUPT` for an entry that is no repository of the
+ * owner; that of a status without a listing.
+ */
+export async function reposOf(
+  transfer: Transfer,
+  { kind, endpoint, token }: Pick<HubRepo, 'kind' | 'endpoint' | 'token'>,
+  owner: string,
+): Promise<readonly string[]> {
+  const names = new Set<string>()
+  const label = `the ${kind}s of ${owner}`
+  const url = `${endpoint}/api/${kind}s?author=${encodeURIComponent(owner)}`
+  for await (const entry of entriesOf(transfer, { url, label, token })) {
+    const { id } = Object(entry)
+    if (!isRepoName(id) || !id.startsWith(`${owner}/`))
+      throw new FulmarError('CORRUPT', `an entry of ${label} must be one of them: got ${describeValue(id)}`)
+    names.add(id)
+    if (names.size > HUB_FILES_MAX) throw tooMuch(label, `${HUB_FILES_MAX} names`)
+  }
+  return [...names].sort()
+}
+
+/** A listing in pages. */
+interface Listing {
+  readonly url: string
+  readonly label: string
+  readonly token: string | undefined
+  /** The error of a status of 400 to 499. @default one that names the status */
+  readonly refusal?: (answer: Answer) => FulmarError
+}
+
+/** Yields the entries of a listing, page by page. */
+async function* entriesOf(
+  transfer: Transfer,
+  { url: first, label, token, refusal: refused }: Listing,
+): AsyncGenerator<unknown, void, undefined> {
+  let next: string | undefined = first
+  let bytesLeft = HUB_LISTING_BYTES_MAX
+  for (let numPages = 0; next !== undefined; numPages++) {
+    if (numPages === HUB_PAGES_MAX) throw tooMuch(label, `${HUB_PAGES_MAX} pages`)
+    const url: string = next
+    const request = { url, token, label, bytesMax: bytesLeft, ...(refused && { refusal: refused }) }
+    const { value, numBytes, header } = await readJson(transfer, request)
+    bytesLeft -= numBytes
+    if (!Array.isArray(value))
+      throw new FulmarError('CORRUPT', `${label} must be a list: got ${describeValue(value)}`)
+    yield* value
+    next = nextPage(header('link'), url)
+  }
 }
 
 function fileOf(entry: unknown, repo: HubRepo): HubFile | undefined {
@@ -151,11 +189,8 @@ function fileOf(entry: unknown, repo: HubRepo): HubFile | undefined {
   return { name: path, sizeBytes }
 }
 
-function tooMuch(repo: HubRepo, most: string): FulmarError {
-  return new FulmarError(
-    'LIMIT_EXCEEDED',
-    `the listing of ${shownRepo(repo)} must have at most ${most}: it has more`,
-  )
+function tooMuch(label: string, most: string): FulmarError {
+  return new FulmarError('LIMIT_EXCEEDED', `${label} must have at most ${most}: it has more`)
 }
 
 /** The URL of the header `link` with the relation `next`. @throws {FulmarError} `FORBIDDEN` for another host, which the token is not for. */

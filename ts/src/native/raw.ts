@@ -521,6 +521,11 @@ export interface RawAddon {
     open(shape: Float64Array, options: string): RawLazyMemmapStorage
   }
   /** Only the addon has it: WebAssembly has no files. */
+  readonly RowsFolder: {
+    /** Opens the folder; columns of more bytes stay in their files. */
+    open(folder: string, columnBytesMax: number): RawRowsFolder
+  }
+  /** Only the addon has it: WebAssembly has no files. */
   readonly SplitsFolder: {
     /** Opens the folder of the splits. */
     open(folder: string): RawSplitsFolder
@@ -1402,6 +1407,15 @@ export interface RawRolloutTree extends RawOwner {
   toText(labels: string[]): string
   /** Draws the tree. */
   toSvg(boxes: boolean, labels: string[]): string
+}
+
+/**
+ * The rows of a folder, of which long columns stay in their files.
+ * Only the addon has it: WebAssembly has no files.
+ */
+export interface RawRowsFolder extends RawOwner {
+  /** Returns the storage of a buffer. */
+  storage(): RawStorage
 }
 
 /** The content of a safetensors file. */

@@ -40,7 +40,7 @@ export function saveMemmap(path: string, dict: TensorDict): void {
  *
  * @throws {FulmarError} `IO` if the system refuses; with the key of the leaf, `CORRUPT` if a file is missing or not as long
  *   as in its description, `UNKNOWN_NAME` for a foreign dtype, `FORBIDDEN` for a pickled value, `SHAPE_MISMATCH` if a shape
- *   does not begin with the batch size; `LIMIT_EXCEEDED` above 16 MiB of description.
+ *   does not begin with the batch size; `LIMIT_EXCEEDED` above 256 MiB of description.
  *
  * @example
  * ```ts no-run

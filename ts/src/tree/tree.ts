@@ -189,9 +189,13 @@ export class Tree {
     return new Map([...this.#breadthFirst()].map((vertex) => [key(vertex), vertex]))
   }
 
-  /** Returns the number of vertices at and below this one. */
-  numVertices(): number {
-    return [...this.#breadthFirst()].length
+  /**
+   * Returns the number of vertices at and below this one; with `countRepeat` a shared vertex counts once for each path to it.
+   * @throws {FulmarError} `LIMIT_EXCEEDED` above 2^20 paths; `UNKNOWN_NAME` for an unknown option.
+   */
+  numVertices(options: { readonly countRepeat?: boolean } = {}): number {
+    checkKnownKeys('options', options, ['countRepeat'])
+    return options.countRepeat ? this.#byPath().size : [...this.#breadthFirst()].length
   }
 
   /** Returns the numbers of parent and child of each link at and below this vertex, breadth first. */

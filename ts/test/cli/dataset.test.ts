@@ -2,7 +2,8 @@ import { existsSync } from 'node:fs'
 import { mkdir, readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { d4rlOptions, isNative } from '../dataset/golden-rows.js'
+import { d4rlOptions, golden, isNative } from '../dataset/golden-rows.js'
+import { goldenHub } from '../dataset/lerobot-hub.js'
 import { temporaryFolder } from '../telemetry/folder.js'
 import { fulmar } from './fake-io.js'
 
@@ -105,6 +106,43 @@ describe.runIf(isNative)('fulmar dataset', () => {
       signal: AbortSignal.abort(),
     })
     expect(stopped).toMatchObject({ code: 130, stdout: '' })
+  })
+
+  it('fetches videos of LeRobot without a decoder, and finds them by their id', async () => {
+    const id = 'lerobot/aloha_tiny'
+    const { options } = await goldenHub(id)
+    const { endpoint, cache, root } = options
+    const flags = ['--endpoint', endpoint, '--cache', cache, '--root', root]
+    const dataPath = join(root, 'lerobot_aloha_tiny')
+    const fetched = await fulmar(['dataset', 'fetch', `lerobot:${id}`, ...flags])
+    expect(fetched).toMatchObject({ code: 0, stdout: `${dataPath}\n` })
+    const run = (...args: string[]) => fulmar(['dataset', ...args, '--root', root])
+    expect((await run('list', 'lerobot')).stdout).toBe(`lerobot:${id}\n`)
+    expect((await run('info', `lerobot:${id}`)).stdout).toContain('observation.state')
+    expect((await run('verify', `lerobot:${id}`)).stdout).toMatch(/\d+ files have their SHA-256/)
+    expect(await run('delete', `lerobot:${id}`)).toMatchObject({ code: 0, stdout: `${dataPath}\n` })
+    expect(existsSync(dataPath)).toBe(false)
+  })
+
+  it('fetches as many splits of Atari DQN replay as are asked for', async () => {
+    const root = await temporaryFolder()
+    const fetch = (...more: string[]) =>
+      fulmar([
+        'dataset',
+        'fetch',
+        'atari:Pong/1',
+        '--root',
+        root,
+        '--folder',
+        golden('raw/gs/atari-replay-datasets'),
+        ...more,
+      ])
+    const { code, stdout } = await fetch('--num-splits', '1', '--json')
+    expect(code).toBe(0)
+    // Both splits have 34.
+    expect(JSON.parse(stdout).rows).toBeLessThan(34)
+    const wrong = await fetch('--num-splits', 'two')
+    expect([wrong.code, wrong.stderr]).toEqual([1, expect.stringMatching(/numSplits.*OUT_OF_RANGE/)])
   })
 
   it('lists data sets in namespaces', async () => {

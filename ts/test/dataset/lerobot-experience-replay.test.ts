@@ -103,6 +103,15 @@ describe.runIf(isNative)('LeRobotExperienceReplay', () => {
     expect(torch.length).toBe(2)
   })
 
+  it('refuses the rows of another repository, whose folder has the same name', async () => {
+    const files = filesIn(golden('broken/lerobot/good'))
+    const { options } = await hubOptions('lerobot/x_y', files)
+    await LeRobotExperienceReplay.open('lerobot/x_y', options)
+    await expect(LeRobotExperienceReplay.open('lerobot_x/y', options)).rejects.toThrow(
+      failing('INCOMPATIBLE', /id lerobot_x\/y: it was with lerobot\/x_y/),
+    )
+  })
+
   it('refuses rows of another key map', async () => {
     const { options } = await aloha()
     const keyMap = { action: 'command', 'observation.state': ['robot', 'state'] }

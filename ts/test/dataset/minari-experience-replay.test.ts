@@ -119,6 +119,37 @@ describe.runIf(isNative)('MinariExperienceReplay', () => {
     expect(existsSync(join(root, CARTPOLE, 'data', 'main_data.hdf5'))).toBe(true)
   })
 
+  it('lists the ids of the hub, page by page, and those of the folder on this machine', async () => {
+    const file = 'data/main_data.hdf5'
+    const files = {
+      [`random-v0/${file}`]: 'a',
+      [`easy/expert-v1/${file}`]: 'b',
+      'namespace_metadata.json': '{}',
+    }
+    const hub = await startHub({ kind: 'dataset', repo: 'farama-minari/cartpole', files })
+    let entries: readonly (readonly unknown[])[] = [[{ id: 'farama-minari/cartpole' }], []]
+    hub.fault = ({ path }, response) => {
+      if (path !== '/api/datasets') return false
+      const [page, ...rest] = entries
+      entries = rest
+      const next = `${hub.endpoint}/api/datasets?author=farama-minari&cursor=1`
+      if (rest.length > 0) response.setHeader('link', `<${next}>; rel="next"`)
+      response.end(JSON.stringify(page))
+      return true
+    }
+    const options = { endpoint: hub.endpoint, cache: await temporaryFolder(), retries: 0 }
+    const list = (more: object = {}) => MinariExperienceReplay.availableDatasets({ ...options, ...more })
+    expect(await list()).toEqual(['cartpole/easy/expert-v1', 'cartpole/random-v0'])
+    entries = [[{ id: 'other/cartpole' }]]
+    await expect(list()).rejects.toThrow(failing('CORRUPT', /the datasets of farama-minari.*other\/cartpole/))
+    await expect(list({ offline: true })).rejects.toThrow(failing('UNAVAILABLE', /offline/))
+    await expect(list({ root: 'kept' })).rejects.toThrow(failing('UNKNOWN_NAME', /\broot/))
+    const local = { loadFromLocalMinari: true, minariRoot: MINARI_ROOT }
+    expect(await MinariExperienceReplay.availableDatasets(local)).toContain(CARTPOLE)
+    const none = { ...local, minariRoot: await temporaryFolder() }
+    expect(await MinariExperienceReplay.availableDatasets(none)).toEqual([])
+  })
+
   it('fetches one data set of a repository of the hub', async () => {
     const data = (name: string) => readFileSync(join(MINARI_ROOT, CARTPOLE, 'data', name))
     const files = {

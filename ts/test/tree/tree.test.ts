@@ -21,6 +21,7 @@ describe('Tree', () => {
     expect(shared.map((vertices) => vertices.length)).toEqual([2, 2])
     expect(tree.subtree[0]?.subtree[0]?.parents).toEqual(tree.subtree)
     expect([tree.numVertices(), [...tree.validPaths()].length, tree.maxLength()]).toEqual([5, 4, 2])
+    expect(tree.numVertices({ countRepeat: true })).toBe(7)
     const first = tree.subtree[0]
     if (first) first.count += 1
     expect(tree.getVertexById(1).visits).toBe(1)

@@ -23,6 +23,26 @@ pub fn file_name(key: &str) -> String {
     }
 }
 
+/// Returns the key that [`file_name`] escaped; other names are left as they are.
+pub fn key_of(name: &str) -> String {
+    let mut parts = if name == "%" { "" } else { name }.split('%');
+    let mut key = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let letter = part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match letter.zip(part.get(2..)) {
+            Some((letter, rest)) => {
+                key.push(char::from(letter));
+                key.push_str(rest);
+            }
+            None => {
+                key.push('%');
+                key.push_str(part);
+            }
+        }
+    }
+    key
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +65,7 @@ mod tests {
         ];
         for (key, name) in pairs {
             assert_eq!(file_name(key), name);
+            assert_eq!(key_of(name), key);
         }
     }
 }

@@ -6,12 +6,14 @@ use std::io::{BufWriter, Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use fulmar_core::limits::{ARCHIVE_MEMBERS_MAX, TENSOR_DICT_DEPTH_MAX};
-use fulmar_core::{Error, ErrorKind, Result, open_regular};
+use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements, open_regular};
 use zip::read::Config;
 use zip::unstable::read::ZipIterable;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
+use super::file_name::key_of;
+use crate::key::Key;
 use crate::replace_file::{sync_folder_of, temporary_beside};
 
 /// Elements in an archive begin at a multiple of this many bytes, so that they can be mapped.
@@ -24,6 +26,11 @@ pub type Opened<'a> = (u64, Box<dyn Read + 'a>);
 pub trait Files {
     /// Opens the file at `path`, if it exists.
     fn open(&mut self, path: &str) -> Result<Option<Opened<'_>>>;
+
+    /// Returns true for a tensor whose elements stay in the file at `path`, which is as long as they are.
+    fn leaves(&mut self, _path: &str, _dtype: Dtype, _shape: &[usize]) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Returns the path of a description or of a file of elements that was never opened, if there is one.
     fn stray(&mut self) -> Result<Option<String>>;
@@ -43,14 +50,40 @@ pub trait Sink {
     -> Result<()>;
 }
 
+/// A tensor of a folder whose elements stay in their file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileLeaf {
+    /// Its key in the dictionary.
+    pub key: Key,
+    /// Its dtype.
+    pub dtype: Dtype,
+    /// Its shape, whose first lengths are the batch size.
+    pub shape: Vec<usize>,
+    /// The file, which has exactly its elements, row-major and little-endian.
+    pub path: PathBuf,
+}
+
 pub struct Folder<'a> {
     root: &'a Path,
     opened: HashSet<String>,
+    /// Most bytes of a tensor that is read.
+    bytes_max: u64,
+    left: Vec<FileLeaf>,
 }
 
 impl<'a> Folder<'a> {
     pub fn new(root: &'a Path) -> Self {
-        Self { root, opened: HashSet::new() }
+        Self::up_to(root, u64::MAX)
+    }
+
+    /// Leaves tensors of more bytes in their files.
+    pub fn up_to(root: &'a Path, bytes_max: u64) -> Self {
+        Self { root, opened: HashSet::new(), bytes_max, left: Vec::new() }
+    }
+
+    /// Returns the tensors that were left.
+    pub fn into_left(self) -> Vec<FileLeaf> {
+        self.left
     }
 
     /// Returns [`Files::stray`] of the folder at `prefix`, which is empty or ends in `/`.
@@ -92,6 +125,24 @@ impl Files for Folder<'_> {
         self.opened.insert(path.to_owned());
         let (file, size_bytes) = open_regular(place)?;
         Ok(Some((size_bytes, Box::new(file))))
+    }
+
+    fn leaves(&mut self, path: &str, dtype: Dtype, shape: &[usize]) -> Result<bool> {
+        let want = (num_elements(shape)? as u64).saturating_mul(dtype.size_bytes() as u64);
+        if want <= self.bytes_max {
+            return Ok(false);
+        }
+        let place = self.root.join(path);
+        let (_, size_bytes) = open_regular(&place)?;
+        if size_bytes != want {
+            let detail = format!("{path} must hold {want} bytes: got {size_bytes}");
+            return Err(Error::new(ErrorKind::Corrupt, detail));
+        }
+        self.opened.insert(path.to_owned());
+        let names = path.strip_suffix(".memmap").unwrap_or(path).split('/').map(key_of);
+        let key = Key::from(names.collect::<Vec<_>>());
+        self.left.push(FileLeaf { key, dtype, shape: shape.to_vec(), path: place });
+        Ok(true)
     }
 
     fn stray(&mut self) -> Result<Option<String>> {

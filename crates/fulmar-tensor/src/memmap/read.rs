@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use fulmar_core::limits::{MEMMAP_META_BYTES_MAX, TENSOR_DICT_DEPTH_MAX};
+use fulmar_core::limits::{MEMMAP_VALUES_BYTES_MAX, TENSOR_DICT_DEPTH_MAX};
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -87,12 +87,14 @@ fn entries(
         let named = |error: Error| error.at(format!("{key:?}"));
         let entry = match description {
             Value::Object(nested) if nested.contains_key("type") => {
-                folder(files, &format!("{path}/"), batch_size, depth + 1)
+                folder(files, &format!("{path}/"), batch_size, depth + 1).map(Some)
             }
             description => leaf(files, &path, description),
         };
-        // `set` names the key itself.
-        dict.set(&*key, entry.map_err(named)?)?;
+        if let Some(entry) = entry.map_err(named)? {
+            // `set` names the key itself.
+            dict.set(&*key, entry)?;
+        }
     }
     Ok(dict)
 }
@@ -111,16 +113,20 @@ fn check_no_lost_leaf(files: &mut dyn Files, prefix: &str) -> Result<()> {
     Ok(())
 }
 
-fn leaf(files: &mut dyn Files, path: &str, description: Value) -> Result<Entry> {
+/// Reads a tensor or ragged rows; nothing for a tensor that is left in its file.
+fn leaf(files: &mut dyn Files, path: &str, description: Value) -> Result<Option<Entry>> {
     let leaf: Leaf = serde_json::from_value(description).map_err(|error| {
         corrupt(format!("a description must be of a tensor or of a folder: {error}")).because(error)
     })?;
     let dtype = from_torch_name(&leaf.dtype)?;
     if leaf.is_nested {
-        ragged(files, path, dtype, &leaf.shape)
-    } else {
-        elements(files, &format!("{path}.memmap"), dtype, &leaf.shape).map(Entry::Tensor)
+        return ragged(files, path, dtype, &leaf.shape).map(Some);
     }
+    let path = format!("{path}.memmap");
+    if files.leaves(&path, dtype, &leaf.shape)? {
+        return Ok(None);
+    }
+    elements(files, &path, dtype, &leaf.shape).map(|tensor| Some(Entry::Tensor(tensor)))
 }
 
 /// Reads the elements of a tensor after checking that the file has exactly their length.
@@ -227,14 +233,14 @@ fn meta_at(files: &mut dyn Files, prefix: &str) -> Result<Map<String, Value>> {
     let Some((size_bytes, reader)) = files.open(&path)? else {
         return Err(corrupt(format!("a dictionary must have a {path}: got no such file")));
     };
-    if size_bytes > MEMMAP_META_BYTES_MAX as u64 {
-        let detail = format!("{path} must have at most {MEMMAP_META_BYTES_MAX} bytes: got {size_bytes}");
+    if size_bytes > MEMMAP_VALUES_BYTES_MAX as u64 {
+        let detail = format!("{path} must have at most {MEMMAP_VALUES_BYTES_MAX} bytes: got {size_bytes}");
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     let mut text = Vec::new();
     // The length that an archive states for a member may be wrong.
     reader
-        .take(MEMMAP_META_BYTES_MAX as u64)
+        .take(MEMMAP_VALUES_BYTES_MAX as u64)
         .read_to_end(&mut text)
         .map_err(|error| corrupt(format!("{path}: {error}")).because(error))?;
     match serde_json::from_slice(&text) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use fulmar_core::limits::MEMMAP_VALUES_BYTES_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
 use serde_json::{Map, Value, json};
 
@@ -121,6 +122,31 @@ fn put_elements(tensor: &Tensor, path: &str, sink: &mut dyn Sink) -> Result<()> 
 }
 
 fn put_json(value: &Value, prefix: &str, sink: &mut dyn Sink) -> Result<()> {
-    let text = value.to_string();
-    sink.put(&format!("{prefix}meta.json"), false, &|writer| Ok(writer.write_all(text.as_bytes())?))
+    let (text, path) = (value.to_string(), format!("{prefix}meta.json"));
+    check_length(&path, text.len())?;
+    sink.put(&path, false, &|writer| Ok(writer.write_all(text.as_bytes())?))
+}
+
+/// Refuses a description that [`load`](super::load) would refuse.
+///
+/// # Errors
+/// `LimitExceeded` above [`MEMMAP_VALUES_BYTES_MAX`].
+pub fn check_length(path: &str, num_bytes: usize) -> Result<()> {
+    if num_bytes <= MEMMAP_VALUES_BYTES_MAX {
+        return Ok(());
+    }
+    let detail = format!("{path} must have at most {MEMMAP_VALUES_BYTES_MAX} bytes: got {num_bytes}");
+    Err(Error::new(ErrorKind::LimitExceeded, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_is_not_written_longer_than_it_is_read() {
+        assert!(check_length("meta.json", MEMMAP_VALUES_BYTES_MAX).is_ok());
+        let error = check_length("meta.json", MEMMAP_VALUES_BYTES_MAX + 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+    }
 }
