@@ -20,7 +20,7 @@ export function machine() {
   }
 }
 
-/** What Linux tells of a processor whose name does not: its generation, and the instructions that products use. */
+/** The generation of a processor and the instructions that products use, as Linux lists them. */
 function linuxProcessor() {
   if (process.platform !== 'linux' || process.arch !== 'x64') return {}
   const info = readFileSync('/proc/cpuinfo', 'utf8')

@@ -24,7 +24,7 @@ struct Kernel {
     shared_bytes: usize,
 }
 
-/// Those of rows by a transposed weight. All of them give a row the same bits.
+/// Kernels of rows by a transposed weight. All of them give a row the same bits.
 const KERNELS: [Kernel; 3] = [
     Kernel {
         name: "product_8",
