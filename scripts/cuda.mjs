@@ -191,12 +191,20 @@ async function runTests(folder, env) {
   return { code, output: code === 0 ? counts : output + counts }
 }
 
-/** One fault after the other: the checks must fail under one of the orders at least. */
-async function planted({ share = 1, seed = 0 } = {}) {
+/** One fault after the other: the checks must fail under one of the orders at least. `onFault` gets a line for each that was run. */
+async function planted({ share = 1, seed = 0, onFault = () => {} } = {}) {
   await buildLibrary(MADE)
   await mustRun('cargo', BUILD)
   const chosen = FAULTS.filter((_, index) => index % share === seed % share)
-  const results = await inLanes(chosen.map((fault) => () => isFound(fault)))
+  const results = await inLanes(
+    chosen.map((fault) => async () => {
+      const from = performance.now()
+      const found = await isFound(fault)
+      const seconds = ((performance.now() - from) / 1000).toFixed(1)
+      onFault(`${FAULTS.indexOf(fault)} ${found ? 'found' : 'MISSED'} in ${seconds} s: ${fault.name}\n`)
+      return found
+    }),
+  )
   const missed = chosen.filter((_, index) => !results[index])
   const lines = missed.map(({ name, file }) => `FAILED: no check finds the fault in ${file}: ${name}\n`)
   const output = `${lines.join('')}${chosen.length - missed.length} passed, ${missed.length} failed\n`
@@ -330,7 +338,9 @@ async function main() {
       process.stdout.write(`${name}: SKIPPED: ${reason}\n`)
       continue
     }
-    const { code, output } = await parts[name].run({ share: Number(values.share), seed: Number(values.seed) })
+    const onFault = (line) => process.stdout.write(line)
+    const chosen = { share: Number(values.share), seed: Number(values.seed), onFault }
+    const { code, output } = await parts[name].run(chosen)
     process.stdout.write(output)
     if (code !== 0) return 1
   }

@@ -309,7 +309,7 @@ __device__ void keep_typical(const Shared& shared, const List& list, const Softm
     const double entropy = entropy_of(shared, list, softmax);
     if (threadIdx.x == 0) shared.lanes[0] = entropy, shared.lanes[1] = log64(*shared.total); // registers are few
     for (uint32_t place = threadIdx.x; place < list.len; place += THREADS) places[place] = place;
-    __syncthreads(); // places of all are there
+    // last_within waits before it reads any of these.
     auto nearness = [&](uint32_t place) {
         return -fminf((float)fabs(shared.lanes[0] + (softmax.shifted(list.at(place)) - shared.lanes[1])), LARGEST);
     };
