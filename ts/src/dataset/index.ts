@@ -22,7 +22,11 @@ export {
   type LeRobotRowsOptions,
 } from './lerobot-experience-replay.js'
 export { type DatasetFactory, datasetSources, loadDataset, registerDataset } from './load-dataset.js'
-export { MinariExperienceReplay, type MinariOptions } from './minari-experience-replay.js'
+export {
+  MinariExperienceReplay,
+  type MinariIdsOptions,
+  type MinariOptions,
+} from './minari-experience-replay.js'
 export type { EncodedFrame } from './mp4-file.js'
 export { OpenMLExperienceReplay, type OpenMLOptions } from './openml-experience-replay.js'
 export { OpenXExperienceReplay } from './openx-experience-replay.js'

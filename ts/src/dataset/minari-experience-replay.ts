@@ -52,7 +52,7 @@ const OWNER = 'farama-minari'
 const DATA = 'data/main_data.hdf5'
 
 /** Options of {@link MinariExperienceReplay.availableDatasets}. */
-type AvailableOptions = Pick<MinariOptions, 'loadFromLocalMinari' | 'minariRoot'> &
+export type MinariIdsOptions = Pick<MinariOptions, 'loadFromLocalMinari' | 'minariRoot'> &
   HubDatasetOptions &
   FetchOptions
 
@@ -120,7 +120,7 @@ export class MinariExperienceReplay extends BaseDatasetExperienceReplay {
    * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; `UNAVAILABLE` offline; those of `fetchSnapshot`; `IO` for a folder that cannot be
    *   read.
    */
-  static async availableDatasets(options: AvailableOptions = {}): Promise<readonly string[]> {
+  static async availableDatasets(options: MinariIdsOptions = {}): Promise<readonly string[]> {
     checkKnownKeys('options', options, [
       ...HUB_OPTIONS,
       ...FETCH_KEYS,

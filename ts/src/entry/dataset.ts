@@ -27,6 +27,7 @@ export {
   lerobotColumnsToTensorDict,
   loadDataset,
   MinariExperienceReplay,
+  type MinariIdsOptions,
   type MinariOptions,
   type NormStats,
   OpenMLExperienceReplay,
