@@ -229,7 +229,7 @@ export const DRAW_FAULTS = [
     ['buckets are read before they are filled', ...barrier('buckets have')],
     ['elements are overwritten before they are read', ...barrier('elements are read')],
     ['counts of elements are overwritten', ...barrier('elements are kept')],
-    ['a target is no number of units', 'fmax(target * scale, 0.0)', 'fmax(target, 0.0)'],
+    ['a target is not converted to units', 'fmax(target * scale, 0.0)', 'fmax(target, 0.0)'],
     ['units overflow', '62 - (32 - __clz(len))', '64 - (32 - __clz(len))'],
     ['smaller keys come first', 'x > y || (x == y', 'x < y || (x == y'],
     ['of equal keys the last comes first', '(x == y && a < b)', '(x == y && a > b)'],

@@ -50,7 +50,7 @@ impl FolderStorage {
     /// Opens a folder; columns of more than `column_bytes_max` bytes stay in their files.
     ///
     /// # Errors
-    /// Those of [`memmap::load_up_to`]; `ShapeMismatch` for rows without a batch size, and, with the key, for a column that does not begin with it;
+    /// The errors of [`memmap::load_up_to`]; `ShapeMismatch` for rows without a batch size, and, with the key, for a column that does not begin with it;
     /// `LimitExceeded` for a row that does not fit in memory.
     pub fn open(folder: impl AsRef<Path>, column_bytes_max: u64) -> Result<Self> {
         let folder = folder.as_ref();

@@ -189,7 +189,7 @@ fn read(path: &Path, lengths: LengthPolicy) -> Result<(TensorDict, bool)> {
 /// Reads one file from its bytes: those of HDF5 begin with its signature, others are of an `.npz` archive.
 ///
 /// # Errors
-/// Those of a file of [`open_vd4rl`]; `Empty` without steps.
+/// The errors of [`open_vd4rl`]; `Empty` without steps.
 ///
 /// # Examples
 /// ```

@@ -177,7 +177,7 @@ impl LlmData {
     /// Reads a dictionary with these fields as keys.
     ///
     /// # Errors
-    /// Those of [`LlmInput::from_dict`] and [`LlmOutput::from_dict`].
+    /// The errors of [`LlmInput::from_dict`] and [`LlmOutput::from_dict`].
     pub fn from_dict(dict: &TensorDict) -> Result<Self> {
         check_names(dict, &DATA)?;
         Self::of(dict)

@@ -43,7 +43,7 @@ impl<'a> TensorDictTokenizer<'a> {
     /// Returns `input_ids` and `attention_mask`, `i64` `[B, L]`, of the batch size `[B]`.
     ///
     /// # Errors
-    /// Those of [`encode_batch`].
+    /// The errors of [`encode_batch`].
     pub fn apply(&self, texts: &[impl AsRef<str> + Sync]) -> Result<TensorDict> {
         let rows = self.encoded(texts)?;
         let shape = [rows.len(), self.max_length];
