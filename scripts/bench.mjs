@@ -13,6 +13,7 @@ import { formatReport, machine, recordOf } from './bench-report.mjs'
 import {
   asProgram,
   buildAddon,
+  buildWasm,
   checkTools,
   compileExamples,
   compileSources,
@@ -44,6 +45,8 @@ const BENCHES = [
 ]
 /** Builds a clone of the last commit, again and again, for an hour: it runs where it is named. */
 const BUILD = 'build'
+/** Measures the WebAssembly module too. */
+const IN_WASM = 'chat'
 /** The rivals' figures were measured on two cores. */
 const THREADS = '2'
 /** Fewer rounds are a look and no measurement. */
@@ -60,12 +63,16 @@ const OPTIONS = {
 asProgram(async () => {
   const { values, positionals } = readCommand()
   checkTools()
-  const isBuildAlone = positionals.length > 0 && positionals.every((name) => name === BUILD)
-  if (values.build) await build({ needsAddon: !isBuildAlone })
+  const benches = positionals.length > 0 ? positionals : BENCHES
+  if (values.build)
+    await build({
+      needsAddon: benches.some((name) => name !== BUILD),
+      needsWasm: benches.includes(IN_WASM),
+    })
   await compileExamples()
   const keepsRecord = values.record && values.build && !(Number(values.rounds) < RECORDED_ROUNDS_MIN)
   let code = 0
-  for (const bench of positionals.length > 0 ? positionals : BENCHES) {
+  for (const bench of benches) {
     process.stdout.write(`\n${bench}\n`)
     const report = await runBench(bench, values)
     if (!report) {
@@ -99,9 +106,11 @@ function readCommand() {
 }
 
 /** Figures of an old build would be wrong, so it is rebuilt unless an option forbids it. */
-async function build({ needsAddon }) {
+async function build({ needsAddon, needsWasm }) {
   await installPackages()
   if (needsAddon) await buildAddon({ release: true })
+  const missing = needsWasm ? await buildWasm({ release: true }) : undefined
+  if (missing) throw new Refusal(`bench ${IN_WASM} must have the WebAssembly module: ${missing}`)
   await compileSources()
 }
 

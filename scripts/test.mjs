@@ -5,7 +5,9 @@
  * files changed since the last commit can break, or since the one of `--since COMMIT`.
  */
 
-import { availableParallelism } from 'node:os'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { availableParallelism, tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { stagesForChanges } from './changed.mjs'
 import { checkTools, STAGES } from './stages.mjs'
@@ -29,9 +31,20 @@ asProgram(async () => {
   const chosen = since === undefined ? chooseStages(names) : stagesForChanges(chooseStages(names), since)
   if (since !== undefined) announceChosen(chosen)
   const start = performance.now()
-  const results = await runStages(chosen, stopAtFirst)
+  const results = await withoutLitter(() => runStages(chosen, stopAtFirst))
   return conclude(chosen, results, performance.now() - start)
 })
+
+/** Gives tests and examples a folder for their temporary files, and removes it after them. */
+async function withoutLitter(work) {
+  const folder = mkdtempSync(join(tmpdir(), 'fulmar-'))
+  process.env.TMPDIR = folder
+  try {
+    return await work()
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
 
 /** `since` is the commit whose changes are tested; `undefined` means everything is. */
 function readCommand() {

@@ -6,7 +6,7 @@ pub use fulmar_kernel::lanes;
 // One number, or a hint to the processor or the system.
 pub use fulmar_kernel::{exp, power, prefer_huge_pages, prefetch};
 // The processor's threads.
-pub use fulmar_kernel::{active_lanes, for_each_part, num_threads, together};
+pub use fulmar_kernel::{active_lanes, for_each_part, num_threads, with_num_threads};
 // The parts of a draw; the whole draw selects its device.
 pub use fulmar_kernel::{SoftmaxRow, at_least, top_k};
 // For the tree of priorities, which is in main memory, as each step of a draw depends on the one before.

@@ -27,6 +27,8 @@ mod rope;
 mod sgd;
 mod softmax;
 mod swiglu;
+#[cfg(not(target_family = "wasm"))]
+mod team;
 mod top_k;
 
 pub use adamw::{AdamwStep, adamw_step, sum_of_squares};
@@ -43,7 +45,7 @@ pub use matmul::{MatRef, MatmulPrecision, Panels, add_bias, bias_backward, matmu
 pub use muon::muon_direction;
 pub use newton_schulz::{newton_schulz, newton_schulz_floats};
 pub use pages::prefer_huge_pages;
-pub use parallel::{for_each_part, num_threads, together};
+pub use parallel::{for_each_part, num_threads, with_num_threads};
 pub use power::{power, power_each};
 pub use rms_norm::{rms_norm, rms_norm_backward};
 pub use rope::{RopeTable, rope_frequencies};

@@ -10,7 +10,6 @@ mod squares;
 
 use std::borrow::Cow;
 
-use fulmar_compute::cpu::together;
 use fulmar_compute::{Compute, Floats, MatmulPrecision, Memory, RopeTable, View};
 use fulmar_core::{Device, Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
@@ -294,7 +293,7 @@ impl Decoder {
     pub(crate) fn score_with(
         &self,
         batch: &TokenBatch<'_>,
-        visit: impl FnMut(&[Target], View<'_, f32>) + Send,
+        visit: impl FnMut(&[Target], View<'_, f32>),
     ) -> Result<Scores> {
         self.spare.with(|activations| {
             activations.without_adapter = false;
@@ -391,15 +390,13 @@ impl Decoder {
         batch.check_rows(&self.config)?;
         activations.packed = Packed::new(batch, Read::Own);
         activations.num_tokens = batch.ids.len();
-        let outputs = together(|| {
-            self.run_layers(activations, policy)?;
-            self.head().forward_scalar(
-                scalar,
-                activations.x.view(),
-                &activations.packed.targets,
-                &mut activations.head,
-            )
-        })?;
+        self.run_layers(activations, policy)?;
+        let outputs = self.head().forward_scalar(
+            scalar,
+            activations.x.view(),
+            &activations.packed.targets,
+            &mut activations.head,
+        )?;
         let mut values = vec![0.0; batch.ids.len()];
         for (target, value) in activations.packed.targets.iter().zip(outputs) {
             if !value.is_finite() {
@@ -425,23 +422,21 @@ impl Decoder {
         batch: &TokenBatch<'_>,
         activations: &mut Activations,
         policy: CheckpointPolicy,
-        visit: impl FnMut(&[Target], View<'_, f32>) + Send,
+        visit: impl FnMut(&[Target], View<'_, f32>),
     ) -> Result<Scores> {
         self.head().check()?;
         batch.check(&self.config)?;
         activations.packed = Packed::new(batch, Read::Before);
         activations.num_tokens = batch.ids.len();
-        together(|| {
-            if !self.copy_kept(activations, policy) {
-                self.run_layers(activations, policy)?;
-            }
-            self.head().forward(
-                activations.x.view(),
-                &activations.packed.targets,
-                &mut activations.head,
-                visit,
-            )
-        })?;
+        if !self.copy_kept(activations, policy) {
+            self.run_layers(activations, policy)?;
+        }
+        self.head().forward(
+            activations.x.view(),
+            &activations.packed.targets,
+            &mut activations.head,
+            visit,
+        )?;
         let (mut log_prob, mut entropy) = (vec![0.0; batch.ids.len()], vec![0.0; batch.ids.len()]);
         for (target, scored) in activations.packed.targets.iter().zip(&activations.head.log_probs) {
             if let Some(value) =

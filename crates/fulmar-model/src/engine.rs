@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use fulmar_compute::cpu::{for_each_part, num_threads, together};
+use fulmar_compute::cpu::{for_each_part, num_threads};
 use fulmar_compute::{Compute, Lacking};
 use fulmar_core::{Error, ErrorKind, Result};
 
@@ -163,9 +163,7 @@ impl Engine {
         let speculates = self.options.speculative_tokens > 0;
         let draft = speculates.then(|| decoder.packed(EngineWeights::Q8)).transpose()?;
         let parts = &mut self.parts;
-        together(|| for_each_part(parts, |part| part.steps(packed, draft, count)))
-            .into_iter()
-            .collect::<Result<()>>()?;
+        for_each_part(parts, |part| part.steps(packed, draft, count)).into_iter().collect::<Result<()>>()?;
         Ok(self.num_unfinished())
     }
 

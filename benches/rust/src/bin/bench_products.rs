@@ -14,7 +14,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use fulmar::core::Result;
-use fulmar::kernel::{Floats, MatRef, MatmulPrecision, Panels, matmul, num_threads, together};
+use fulmar::kernel::{Floats, MatRef, MatmulPrecision, Panels, matmul, num_threads};
 use fulmar::tensor::bf16;
 use fulmar_bench::{broken, say};
 use serde_json::{Value, json};
@@ -91,12 +91,10 @@ impl Products {
         let (x, out) = (MatRef::new(&self.rows[..rows * self.inputs], rows, self.inputs), &mut self.out);
         let (packed, next) = (&self.packed, &mut self.next);
         let start = Instant::now();
-        together(|| {
-            for _ in 0..repeats {
-                *next = (*next + 1) % packed.len();
-                matmul(out, x, packed[*next].transposed(), false);
-            }
-        });
+        for _ in 0..repeats {
+            *next = (*next + 1) % packed.len();
+            matmul(out, x, packed[*next].transposed(), false);
+        }
         Ok(start.elapsed().as_secs_f64() * 1e6 / f64::from(repeats))
     }
 

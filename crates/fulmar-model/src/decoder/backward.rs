@@ -1,6 +1,5 @@
 //! The backward pass.
 
-use fulmar_compute::cpu::together;
 use fulmar_compute::{AttentionSaved, Memory};
 use fulmar_core::{Error, ErrorKind, Result};
 
@@ -63,7 +62,7 @@ impl Decoder {
     /// Runs a backward pass, which begins with the backward pass of a head.
     fn adding_gradients(
         &mut self,
-        head: impl FnOnce(&Self, &mut Activations, &mut Gradients<'_>) -> Result<()> + Send,
+        head: impl FnOnce(&Self, &mut Activations, &mut Gradients<'_>) -> Result<()>,
     ) -> Result<()> {
         if self.gradients.is_empty() {
             self.gradients = self.compute.zeros(self.num_trainable())?;
@@ -74,11 +73,9 @@ impl Decoder {
             None => Gradients::Weights(gradients.view_mut()),
             Some(_) => Gradients::Adapter(gradients.view_mut()),
         };
-        let result = together(|| {
-            head(self, &mut activations, &mut sink)?;
-            self.run_backward(&mut activations, &mut sink)?;
-            self.compute.check()
-        });
+        let result = head(self, &mut activations, &mut sink)
+            .and_then(|()| self.run_backward(&mut activations, &mut sink))
+            .and_then(|()| self.compute.check());
         activations.ready = None;
         self.activations = activations;
         self.gradients = if result.is_ok() { gradients } else { Memory::default() };

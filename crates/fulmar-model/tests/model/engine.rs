@@ -4,7 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 
+use fulmar_compute::cpu::with_num_threads;
 use fulmar_core::limits::{BATCH_TOKENS_MAX, ENGINE_REQUESTS_MAX, TOP_LOG_PROBS_MAX};
 use fulmar_core::{Dtype, ErrorKind, Result, Rng};
 use fulmar_model::{
@@ -254,7 +256,7 @@ fn the_likeliest_ids_of_a_token_are_those_that_scoring_gives() {
 #[test]
 fn threads_change_no_output() {
     let run = |threads: usize| {
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
+        with_num_threads(NonZeroUsize::new(threads).unwrap(), || {
             let asked = asked(30, &mut Rng::new(9).stream("threads"));
             let decoder = decoder();
             let mut engine = Engine::new(decoder.config(), EngineOptions::default()).unwrap();

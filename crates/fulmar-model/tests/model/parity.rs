@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 
+use std::num::NonZeroUsize;
+
 use fulmar_compute::MatmulPrecision;
+use fulmar_compute::cpu::with_num_threads;
 use fulmar_core::{Dtype, ErrorKind, Rng};
 use fulmar_model::{
     AdamWOptions, Decoder, DecoderConfig, Generated, Optimizer, Request, SamplingParams, TokenBatch,
@@ -109,7 +112,7 @@ fn weights_in_bfloat16_give_the_bits_that_they_give_widened() {
 #[test]
 fn a_training_step_does_not_depend_on_the_number_of_threads() {
     let run = |threads: usize| {
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
+        with_num_threads(NonZeroUsize::new(threads).unwrap(), || {
             let mut decoder = decoder(128, 352);
             let prompts = prompts(if crate::is_short() { 8 } else { 40 });
             let requests: Vec<Request<'_>> =

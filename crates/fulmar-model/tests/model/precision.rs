@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 
+use std::num::NonZeroUsize;
+
 use fulmar_compute::MatmulPrecision;
+use fulmar_compute::cpu::with_num_threads;
 use fulmar_core::{Dtype, Rng};
 use fulmar_model::{
     AdamWOptions, Decoder, DecoderConfig, LoraConfig, Optimizer, Request, SamplingParams, TokenBatch,
@@ -111,7 +114,7 @@ fn sampler_and_trainer_agree_with_adapters_stored_halves_and_after_every_change(
 fn a_step_does_not_depend_on_threads_or_on_stored_activations() {
     let sequences = Sequences::draw();
     let run = |threads: usize, recomputes: bool| {
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
+        with_num_threads(NonZeroUsize::new(threads).unwrap(), || {
             let mut decoder = rounded(decoder());
             decoder.recompute_activations(recomputes);
             bits(&sequences.gradients(&mut decoder))

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 
+use fulmar_compute::cpu::with_num_threads;
 use fulmar_core::{Dtype, ErrorKind, Rng};
 use fulmar_model::{
     Decoder, Engine, EngineOptions, EngineWeights, Generated, LoraConfig, Outputs, SPECULATIVE_TOKENS_MAX,
@@ -165,7 +167,7 @@ fn many_sequences_and_a_single_token_draft_nothing() {
     let options = EngineOptions { speculative_tokens: 8, ..EngineOptions::default() };
     let drafted = |num_sequences: usize, max_tokens: usize| {
         // One thread has one part, which runs all sequences.
-        rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap().install(|| {
+        with_num_threads(NonZeroUsize::MIN, || {
             let params = SamplingParams { max_tokens, ..SamplingParams::default() };
             let mut engine = Engine::new(decoder.config(), options.clone()).unwrap();
             for seed in 0..num_sequences as u64 {
