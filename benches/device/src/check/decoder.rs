@@ -51,8 +51,9 @@ pub const WIDE_CONFIGS: [(&str, &str); 3] = [
 /// Lengths of the sequences of a batch: alone, with a sequence of one token, and more rows than a tile.
 const BATCHES: [&[usize]; 4] = [&[2], &[1, 7, 3], &[33, 40, 2], &[9, 9, 9, 9, 9, 9, 9, 9]];
 
-/// Largest relative error of log-probs in the L2 norm, where weights are in bfloat16.
-const HALVES_ERROR_MAX: f64 = 2e-2;
+/// Largest relative error of log-probs in the L2 norm, where weights are in bfloat16: each rounding is off by up to 2^-9, or 2e-3, and
+/// those of a row add as their squares do. On the emulated GPU the error is 1.3e-3 to 2.9e-3.
+const HALVES_ERROR_MAX: f64 = 5e-3;
 
 /// Compares passes of each family over each batch.
 ///
@@ -131,13 +132,15 @@ fn bytes(report: &mut Report, name: &str, on_card: &Decoder) -> Result<()> {
         decoder.forward(&batch.view())?;
         Ok(decoder.trace_bytes())
     });
-    // The last row of a sequence is computed for nobody.
-    let (rows, heads) = (32 + 39, config.num_attention_heads + config.num_key_value_heads.unwrap_or(0));
-    let saved = rows * config.num_hidden_layers * 2 * heads * config.head_dim() * 2;
-    // The heads before they are rounded take some of it, once for all layers.
-    let (wide, halves) = (wide?, halves?);
-    let shape = format!("{name}: {halves} of {wide} bytes");
-    report.same("bytes of activations", &shape, &[u32::from(halves + saved / 2 < wide)], &[1]);
+    // The last row of a sequence is not computed.
+    let (rows, width) = (32 + 39, config.head_dim());
+    let (heads, kv_heads) = (config.num_attention_heads, config.num_kv_heads());
+    let of_layer = 2 * (heads + kv_heads) * width;
+    let of_all = config.hidden_size + config.intermediate_size;
+    // Heads before they are rounded are in f32, once for all layers.
+    let room = 4 * (heads + 2 * kv_heads) * width;
+    let less = rows * (2 * (of_layer * config.num_hidden_layers + of_all) - room);
+    report.same("bytes of activations", name, &[wide? as u64], &[(halves? + less) as u64]);
     Ok(())
 }
 

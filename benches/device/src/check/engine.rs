@@ -20,8 +20,8 @@ use crate::report::Report;
 const SETTINGS: [(usize, usize, usize); 3] = [(16, 20, 9), (1, 12, 2), (7, 1, 4)];
 
 /// Largest relative error of the log-probs of sequences that moved to the card and back, in the L2 norm: some of their keys and
-/// values were rounded to bfloat16.
-const MOVED_ERROR_MAX: f64 = 2e-2;
+/// values were rounded to bfloat16. As for scores in `decoder`; on the emulated GPU it is up to 1e-3.
+const MOVED_ERROR_MAX: f64 = 5e-3;
 
 /// Compares engines of each family.
 ///
