@@ -71,12 +71,12 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for ((name, text), setting) in WIDE_CONFIGS.iter().zip(SETTINGS) {
         num_preemptions += in_halves(card, report, name, &DecoderConfig::from_json(text)?, setting)?;
     }
-    report.same("preemptions of an engine", "all", &[u32::from(num_preemptions > 5)], &[1]);
+    report.same("preemptions of an engine", "all", &[u32::from(num_preemptions > 3)], &[1]);
     Ok(())
 }
 
 /// Attention in bfloat16: sequences of an engine have the bits of those alone and of the decoder's scores, with an adapter or without,
-/// also those with more keys than a segment. Returns how many were preempted.
+/// also those with more keys than a segment; a card with little memory runs out of it. Returns how many were preempted.
 fn in_halves(
     card: &Card,
     report: &mut Report,
@@ -87,26 +87,28 @@ fn in_halves(
     let on_processor = Decoder::new(config.clone(), 7)?.with_dtype(Dtype::Bf16)?;
     let mut on_card = on_processor.clone();
     on_card.move_to(card.device())?;
-    let adapted = with_adapter(&on_card)?;
     let asked = Asked::all(config.vocab_size);
+    let pair = Pair { card, on_processor: &on_processor, on_card: &on_card, name };
+    if card.free_bytes()? <= MEMORY_MAX {
+        let wanted = pair.alone(&on_card, &asked[..3])?;
+        out_of_memory(card, report, name, &on_card, (&asked[..3], &wanted))?;
+        // The rest takes more memory.
+        return Ok(0);
+    }
+    let adapted = with_adapter(&on_card)?;
     let mut num_preemptions = 0;
     for (kind, on_card) in [("weights", &on_card), ("an adapter", &adapted)] {
         let name = format!("{name}, {kind} in bfloat16");
-        let pair = Pair { card, on_processor: &on_processor, on_card, name: &name };
+        let pair = Pair { on_card, name: &name, ..pair };
         let wanted = pair.alone(on_card, &asked)?;
         num_preemptions += pair.together(report, &asked, &wanted, setting)?;
         pair.scored(report, &asked, &wanted)?;
     }
-    let pair = Pair { card, on_processor: &on_processor, on_card: &on_card, name };
     let long = [Asked::long(255, config.vocab_size), Asked::long(258, config.vocab_size)];
     let wanted = pair.alone(&on_card, &long)?;
     pair.together(report, &long, &wanted, setting)?;
     pair.scored(report, &long, &wanted)?;
     converted(report, name, &pair, &asked)?;
-    if card.free_bytes()? <= MEMORY_MAX && setting == SETTINGS[0] {
-        let wanted = pair.alone(&on_card, &asked[..3])?;
-        out_of_memory(card, report, "bf16", &on_card, (&asked[..3], &wanted))?;
-    }
     Ok(num_preemptions)
 }
 
