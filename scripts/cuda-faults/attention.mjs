@@ -137,6 +137,16 @@ export const ATTENTION_FAULTS = [
     ),
     file: 'slots.cuh',
   },
+  attention(
+    'm and L of merged segments are not written',
+    'if (max_and_sum_nh2 && e == 0)',
+    'if (max_and_sum_nh2 && e > width)',
+  ),
+  attention(
+    'm and L of merged segments are exchanged',
+    '(max_and_sum_nh2 + 2 * nh) = {max, weights};',
+    '(max_and_sum_nh2 + 2 * nh) = {weights, max};',
+  ),
   backward(
     'keys of a stage are read before they are there',
     '        copies_wait<0>();\n        __syncthreads(); // this stage',

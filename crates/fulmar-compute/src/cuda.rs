@@ -1,6 +1,8 @@
 //! The operations on GPUs: one file for each of `fulmar-cuda/kernels`. Each queues kernels on a card, and waits only if it returns
 //! a value.
 
+mod attention;
+mod attention_backward;
 mod attention_f32;
 mod cast;
 mod draw;
@@ -14,11 +16,13 @@ mod rms_norm;
 mod rows;
 mod swiglu;
 
-pub(crate) use attention_f32::{AttentionPlan, GradientPlan, attention, attention_backward};
+pub(crate) use attention::{HEAD_WIDTHS, RowTiles, attention};
+pub(crate) use attention_backward::{KeyTiles, attention_backward};
+pub(crate) use attention_f32::{AttentionPlan, GradientPlan};
 pub(crate) use cast::{bf16_to_f32, f32_to_bf16, take_other_bf16};
 pub(crate) use draw::{DrawPlaces, draw_rows};
 pub(crate) use embedding::{embed, embed_backward};
-pub(crate) use heads::{add_bias, bias_backward, rotate, rotate_back};
+pub(crate) use heads::{add_bias, bias_backward, rotate, rotate_back, rotate_rounded};
 pub(crate) use log_prob::{
     Columns, TOP_MAX, cross_entropy, entropy_row, log_prob_backward_row, log_prob_backward_rows,
     log_prob_row, log_prob_rows, log_sum_sq_prob_row, log_sum_sq_prob_rows, softmax_row, top_k_log_probs,

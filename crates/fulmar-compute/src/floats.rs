@@ -1,12 +1,13 @@
-//! Views of floating-point elements of either stored width, and matrices of them.
+//! Floating-point elements of either stored width, views and matrices of them.
 
 use std::borrow::Cow;
 use std::ops::RangeBounds;
 
-use fulmar_core::Result;
+use fulmar_core::{Dtype, Result};
+use fulmar_cuda::{Argument, Card};
 use half::bf16;
 
-use crate::{MatmulPrecision, Memory, Panels, View};
+use crate::{Compute, MatmulPrecision, Memory, Panels, View, ViewMut};
 
 /// Borrowed elements in single precision or bfloat16.
 ///
@@ -24,6 +25,35 @@ pub enum Floats<'a> {
     F32(View<'a, f32>),
     /// bfloat16.
     Bf16(View<'a, bf16>),
+}
+
+/// Borrowed elements to write, in single precision or bfloat16.
+#[derive(Debug)]
+pub enum FloatsMut<'a> {
+    /// Single precision.
+    F32(ViewMut<'a, f32>),
+    /// bfloat16.
+    Bf16(ViewMut<'a, bf16>),
+}
+
+/// Elements on a device in single precision or bfloat16.
+///
+/// # Examples
+/// ```
+/// use fulmar_compute::{Compute, FloatMemory};
+/// use fulmar_core::Dtype;
+/// let mut keys = FloatMemory::from(vec![1.0 + 1e-3, 2.0]);
+/// Compute::Cpu.convert(&mut keys, Dtype::Bf16);
+/// assert_eq!(keys.dtype(), Dtype::Bf16);
+/// assert_eq!(*keys.view().read()?, [1.0, 2.0]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub enum FloatMemory {
+    /// Single precision.
+    F32(Memory<f32>),
+    /// bfloat16.
+    Bf16(Memory<bf16>),
 }
 
 /// Elements in single precision: borrowed, or a copy of bfloat16 ones.
@@ -101,6 +131,18 @@ impl<'a> Floats<'a> {
         }
     }
 
+    /// Returns elements of single precision.
+    ///
+    /// # Panics
+    /// If they are in bfloat16, which is a bug of the caller.
+    #[must_use]
+    pub fn f32(self) -> View<'a, f32> {
+        match self {
+            Self::F32(values) => values,
+            Self::Bf16(_) => unreachable!("{}", IN_HALVES),
+        }
+    }
+
     /// Returns the numbers in single precision and main memory: borrowed if they are there, else copied.
     ///
     /// # Errors
@@ -125,6 +167,208 @@ impl<'a> Floats<'a> {
     }
 }
 
+impl<'a> FloatsMut<'a> {
+    /// Returns the number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::Bf16(values) => values.len(),
+        }
+    }
+
+    /// Returns `true` if there are no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns elements of single precision.
+    ///
+    /// # Panics
+    /// If they are in bfloat16, which is a bug of the caller.
+    #[must_use]
+    pub fn f32(self) -> ViewMut<'a, f32> {
+        match self {
+            Self::F32(values) => values,
+            Self::Bf16(_) => unreachable!("{}", IN_HALVES),
+        }
+    }
+
+    /// Returns that one of two kernels that writes such elements, and these as its argument.
+    pub(crate) fn written_by(
+        self,
+        card: Card,
+        [wide, halves]: [&'static str; 2],
+    ) -> Result<(&'static str, Argument)> {
+        Ok(match self {
+            Self::F32(values) => (wide, values.cuda(card)?.into()),
+            Self::Bf16(values) => (halves, values.cuda(card)?.into()),
+        })
+    }
+}
+
+/// The reason why the CPU takes elements of one width.
+const IN_HALVES: &str = "elements of this operation are in single precision on the CPU";
+
+impl Compute {
+    /// Resizes `memory` to `len` elements of `dtype` on this device, as [`Compute::resize`]. Drops elements of the other width.
+    /// Each dtype but [`Dtype::Bf16`] is single precision.
+    pub fn resize_as(self, memory: &mut FloatMemory, dtype: Dtype, len: usize) {
+        match (memory, dtype) {
+            (FloatMemory::F32(values), Dtype::F32) => self.resize(values, len),
+            (FloatMemory::Bf16(values), Dtype::Bf16) => self.resize(values, len),
+            (memory, _) => {
+                *memory = FloatMemory::of(dtype);
+                match memory {
+                    FloatMemory::F32(values) => self.resize(values, len),
+                    FloatMemory::Bf16(values) => self.resize(values, len),
+                }
+            }
+        }
+    }
+
+    /// Moves `memory` to this device and stores its elements in `dtype`, [`Dtype::Bf16`] or single precision: rounds each to the
+    /// nearest, or widens it.
+    pub fn convert(self, memory: &mut FloatMemory, dtype: Dtype) {
+        let (of, len) = (memory.compute(), memory.len());
+        let mut converted = FloatMemory::of(dtype);
+        match (&*memory, &mut converted) {
+            (FloatMemory::F32(wide), FloatMemory::Bf16(halves)) => {
+                of.resize(halves, len);
+                of.f32_to_bf16(wide, halves);
+                *memory = converted;
+            }
+            (FloatMemory::Bf16(halves), FloatMemory::F32(wide)) => {
+                of.resize(wide, len);
+                of.bf16_to_f32(halves, wide);
+                *memory = converted;
+            }
+            _ => {}
+        }
+        match memory {
+            FloatMemory::F32(values) if values.compute() != self => self.resize(values, len),
+            FloatMemory::Bf16(values) if values.compute() != self => self.resize(values, len),
+            _ => {}
+        }
+    }
+
+    /// Writes rows of `inner` elements over rows `indices` of elements of the same width, as [`Compute::scatter`].
+    ///
+    /// # Panics
+    /// If the widths of the elements differ, which is a bug of the caller.
+    pub fn scatter_floats(self, from: &FloatMemory, inner: usize, indices: &[usize], to: &mut FloatMemory) {
+        match (from, to) {
+            (FloatMemory::F32(from), FloatMemory::F32(to)) => self.scatter(from, inner, indices, to),
+            (FloatMemory::Bf16(from), FloatMemory::Bf16(to)) => self.scatter(from, inner, indices, to),
+            _ => unreachable!("rows are written over rows of their width"),
+        }
+    }
+}
+
+impl FloatMemory {
+    /// Returns no elements of `dtype`, [`Dtype::Bf16`] or single precision, on the CPU.
+    #[must_use]
+    pub fn of(dtype: Dtype) -> Self {
+        if dtype == Dtype::Bf16 { Self::Bf16(Memory::default()) } else { Self::F32(Memory::default()) }
+    }
+
+    /// Returns the dtype of the elements.
+    #[must_use]
+    pub const fn dtype(&self) -> Dtype {
+        match self {
+            Self::F32(_) => Dtype::F32,
+            Self::Bf16(_) => Dtype::Bf16,
+        }
+    }
+
+    /// Returns the number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.view().len()
+    }
+
+    /// Returns `true` if there are no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the number of allocated bytes.
+    #[must_use]
+    pub fn num_bytes(&self) -> usize {
+        match self {
+            Self::F32(values) => values.num_bytes(),
+            Self::Bf16(values) => values.num_bytes(),
+        }
+    }
+
+    /// Returns the handle that computes on the device of the elements.
+    #[must_use]
+    pub fn compute(&self) -> Compute {
+        match self {
+            Self::F32(values) => values.compute(),
+            Self::Bf16(values) => values.compute(),
+        }
+    }
+
+    /// Returns all elements to read.
+    #[must_use]
+    pub fn view(&self) -> Floats<'_> {
+        match self {
+            Self::F32(values) => Floats::F32(values.view()),
+            Self::Bf16(values) => Floats::Bf16(values.view()),
+        }
+    }
+
+    /// Returns all elements to write.
+    #[must_use]
+    pub fn view_mut(&mut self) -> FloatsMut<'_> {
+        match self {
+            Self::F32(values) => FloatsMut::F32(values.view_mut()),
+            Self::Bf16(values) => FloatsMut::Bf16(values.view_mut()),
+        }
+    }
+
+    /// Returns elements of single precision.
+    ///
+    /// # Panics
+    /// If they are in bfloat16, which is a bug of the caller.
+    #[must_use]
+    pub fn f32(&self) -> &Memory<f32> {
+        match self {
+            Self::F32(values) => values,
+            Self::Bf16(_) => unreachable!("{}", IN_HALVES),
+        }
+    }
+
+    /// Returns elements of single precision to write or resize.
+    ///
+    /// # Panics
+    /// If they are in bfloat16, which is a bug of the caller.
+    #[must_use]
+    pub fn f32_mut(&mut self) -> &mut Memory<f32> {
+        match self {
+            Self::F32(values) => values,
+            Self::Bf16(_) => unreachable!("{}", IN_HALVES),
+        }
+    }
+}
+
+/// Empty, in single precision on the CPU.
+impl Default for FloatMemory {
+    fn default() -> Self {
+        Self::of(Dtype::F32)
+    }
+}
+
+/// Elements of single precision on the CPU, without a copy.
+impl From<Vec<f32>> for FloatMemory {
+    fn from(values: Vec<f32>) -> Self {
+        Self::F32(values.into())
+    }
+}
+
 impl Widened<'_> {
     /// Returns the elements to read.
     #[must_use]
@@ -142,15 +386,55 @@ impl<'a> From<&'a Widened<'_>> for View<'a, f32> {
     }
 }
 
-impl<'a> From<&'a [f32]> for Floats<'a> {
-    fn from(values: &'a [f32]) -> Self {
+/// Elements of single precision: a slice, a vector, an array, memory, a view.
+impl<'a, S: ?Sized> From<&'a S> for Floats<'a>
+where
+    View<'a, f32>: From<&'a S>,
+{
+    fn from(values: &'a S) -> Self {
         Self::F32(values.into())
     }
 }
 
-impl<'a> From<&'a [bf16]> for Floats<'a> {
-    fn from(values: &'a [bf16]) -> Self {
-        Self::Bf16(values.into())
+/// Elements of single precision to write: a slice, a vector, an array, memory, a view.
+impl<'a, S: ?Sized> From<&'a mut S> for FloatsMut<'a>
+where
+    ViewMut<'a, f32>: From<&'a mut S>,
+{
+    fn from(values: &'a mut S) -> Self {
+        Self::F32(values.into())
+    }
+}
+
+macro_rules! views_of_floats {
+    ($($from:ty => $variant:ident of $view:ident;)*) => {
+        $(impl<'a> From<$from> for $view<'a> {
+            fn from(values: $from) -> Self {
+                Self::$variant(values.into())
+            }
+        })*
+    };
+}
+
+views_of_floats! {
+    View<'a, f32> => F32 of Floats;
+    View<'a, bf16> => Bf16 of Floats;
+    &'a [bf16] => Bf16 of Floats;
+    &'a Memory<bf16> => Bf16 of Floats;
+    ViewMut<'a, f32> => F32 of FloatsMut;
+    ViewMut<'a, bf16> => Bf16 of FloatsMut;
+    &'a mut Memory<bf16> => Bf16 of FloatsMut;
+}
+
+impl<'a> From<&'a FloatMemory> for Floats<'a> {
+    fn from(memory: &'a FloatMemory) -> Self {
+        memory.view()
+    }
+}
+
+impl<'a> From<&'a mut FloatMemory> for FloatsMut<'a> {
+    fn from(memory: &'a mut FloatMemory) -> Self {
+        memory.view_mut()
     }
 }
 
@@ -247,5 +531,36 @@ impl Stored<'_> {
     /// Returns the numbers of rows and columns.
     pub(crate) const fn shape(&self) -> (usize, usize) {
         if self.is_transposed { (self.cols, self.rows) } else { (self.rows, self.cols) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_another_dtype_is_dropped_when_it_is_resized_and_kept_when_it_is_converted() {
+        let on = Compute::Cpu;
+        let mut memory = FloatMemory::from(vec![1.0, 1.003, -3.0]);
+        on.convert(&mut memory, Dtype::Bf16);
+        assert_eq!((memory.dtype(), memory.len(), memory.is_empty()), (Dtype::Bf16, 3, false));
+        assert_eq!(*memory.view().read().unwrap(), [1.0, 1.0, -3.0]);
+        on.resize_as(&mut memory, Dtype::Bf16, 4);
+        on.convert(&mut memory, Dtype::F32);
+        assert_eq!(memory.f32().cpu(), [1.0, 1.0, -3.0, 0.0]);
+        assert!(memory.num_bytes() >= 16);
+        on.resize_as(&mut memory, Dtype::Bf16, 2);
+        assert_eq!((memory.view_mut().len(), &*memory.view().read().unwrap()), (2, &[0.0, 0.0][..]));
+    }
+
+    #[test]
+    fn rows_of_either_width_are_scattered() {
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            let (mut from, mut to) = (FloatMemory::from(vec![1.0, 2.0, 3.0, 4.0]), FloatMemory::of(dtype));
+            Compute::Cpu.convert(&mut from, dtype);
+            Compute::Cpu.resize_as(&mut to, dtype, 6);
+            Compute::Cpu.scatter_floats(&from, 2, &[2, 0], &mut to);
+            assert_eq!(*to.view().read().unwrap(), [3.0, 4.0, 0.0, 0.0, 1.0, 2.0]);
+        }
     }
 }

@@ -33,7 +33,7 @@ mod view;
 pub use attention::AttentionSaved;
 pub use compute::Compute;
 pub use draws::{DrawInputs, DrawPlan, Drawn, Draws};
-pub use floats::{Floats, MatRef, Widened};
+pub use floats::{FloatMemory, Floats, FloatsMut, MatRef, Widened};
 pub use kept::{Lacking, name_around};
 pub use log_probs::LogProbs;
 pub use memory::Memory;

@@ -155,6 +155,12 @@ impl<T> Memory<T> {
         }
     }
 
+    /// Returns the number of allocated bytes.
+    #[must_use]
+    pub fn num_bytes(&self) -> usize {
+        self.capacity() * size_of::<T>()
+    }
+
     /// Returns the handle that computes on the device of the elements.
     #[must_use]
     pub fn compute(&self) -> Compute {

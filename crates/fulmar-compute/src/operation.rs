@@ -1,11 +1,13 @@
 //! The table of operations. A line is a name and a signature; `=` names the function for the CPU if it differs from the kernel of
-//! the same name, and `=>` the one for GPUs. An operation without one is `Unavailable` there.
+//! the same name, and `=>` the one for GPUs. An operation without one is `Unavailable` there. Arguments
+//! `Floats` and `FloatsMut` are in single precision on the CPU, and on a GPU in bfloat16, too.
 
 use fulmar_kernel::{AdamwStep, AttentionShape, LogProb, SgdStep};
 use half::bf16;
 
 use crate::{
-    AttentionSaved, Compute, Floats, MatRef, Numbers, RopeTable, Spans, View, ViewMut, cuda, kept, rows,
+    AttentionSaved, Compute, Floats, FloatsMut, MatRef, Numbers, RopeTable, Spans, View, ViewMut, cuda, kept,
+    rope, rows,
 };
 
 macro_rules! operations {
@@ -22,6 +24,12 @@ macro_rules! operations {
     };
     (@take $line:tt [$($done:tt)*] $arg:ident: ViewMut<$type:ty>, $($rest:tt)*) => {
         operations!(@take $line [$($done)* [$arg view impl Into<ViewMut<'v, $type>>]] $($rest)*);
+    };
+    (@take $line:tt [$($done:tt)*] $arg:ident: Floats, $($rest:tt)*) => {
+        operations!(@take $line [$($done)* [$arg floats impl Into<Floats<'v>>]] $($rest)*);
+    };
+    (@take $line:tt [$($done:tt)*] $arg:ident: FloatsMut, $($rest:tt)*) => {
+        operations!(@take $line [$($done)* [$arg floats impl Into<FloatsMut<'v>>]] $($rest)*);
     };
     (@take $line:tt [$($done:tt)*] $arg:ident: Numbers, $($rest:tt)*) => {
         operations!(@take $line [$($done)* [$arg view impl Into<Numbers<'v>>]] $($rest)*);
@@ -63,6 +71,7 @@ macro_rules! operations {
     };
 
     (@cpu view $arg:ident) => { $arg.into().cpu() };
+    (@cpu floats $arg:ident) => { $arg.into().f32().cpu() };
     (@cpu option $arg:ident) => { $arg.map(ViewMut::cpu) };
     (@cpu views $arg:ident) => { $arg.cpu() };
     (@cpu host $arg:ident) => { $arg };
@@ -75,6 +84,7 @@ macro_rules! operations {
         $cuda($card, $(operations!(@on_card $card $kind $arg)),*)
     };
     (@on_card $card:ident view $arg:ident) => { $arg.into().cuda($card)? };
+    (@on_card $card:ident floats $arg:ident) => { $arg.into() };
     (@on_card $card:ident option $arg:ident) => { $arg.map(|view| view.cuda($card)).transpose()? };
     (@on_card $card:ident views $arg:ident) => { $arg };
     (@on_card $card:ident host $arg:ident) => { $arg };
@@ -85,19 +95,20 @@ operations! {
     fn matmul(out: ViewMut<f32>, left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) => cuda::matmul;
     fn add_bias(x_nd: ViewMut<f32>, bias_d: View<f32>) => cuda::add_bias;
     fn bias_backward(d_out_nd: View<f32>, d_bias_d: ViewMut<f32>) => cuda::bias_backward;
-    fn rms_norm(x_nd: View<f32>, weight_d: View<f32>, eps: f32, out_nd: ViewMut<f32>, inv_rms_n: ViewMut<f32>) => cuda::rms_norm;
+    fn rms_norm(x_nd: View<f32>, weight_d: View<f32>, eps: f32, out_nd: FloatsMut, inv_rms_n: ViewMut<f32>) => cuda::rms_norm;
     fn rms_norm_backward(x_nd: View<f32>, weight_d: View<f32>, inv_rms_n: View<f32>, d_out_nd: View<f32>, d_x_nd: ViewMut<f32>, d_weight_d: Option<ViewMut<f32>>) => cuda::rms_norm_backward;
     fn mask_overflow(out_nd: ViewMut<f32>, inv_rms_n: View<f32>) = rows::mask_overflow => cuda::mask_overflow;
-    fn swiglu(gate: View<f32>, up: View<f32>, out: ViewMut<f32>) => cuda::swiglu;
+    fn swiglu(gate: View<f32>, up: View<f32>, out: FloatsMut) => cuda::swiglu;
     fn swiglu_backward(gate: ViewMut<f32>, up: ViewMut<f32>, d_out: View<f32>) => cuda::swiglu_backward;
     fn sum_of_squares(x: View<f32>) -> f64 => cuda::sum_of_squares;
     fn scale(values: ViewMut<f32>, factor: f32) = rows::scale => cuda::scale;
     fn mix(x: View<f32>, y: ViewMut<f32>, a: f32, b: f32) = rows::mix => cuda::mix;
 
     // Attention.
-    fn attention(shape: AttentionShape, q_nhe: View<f32>, keys_rke: View<f32>, values_rke: View<f32>, spans: &Spans, out_nhe: ViewMut<f32>, log_sum_nh2: ViewMut<f32>) => cuda::attention;
+    fn attention(shape: AttentionShape, q_nhe: Floats, keys_rke: Floats, values_rke: Floats, spans: &Spans, out_nhe: FloatsMut, log_sum_nh2: ViewMut<f32>) => cuda::attention;
     fn attention_backward(shape: AttentionShape, saved: AttentionSaved<'_>, spans: &Spans, blocks: &[(u32, u32)], d_out_nhe: View<f32>, d_q_nhe: ViewMut<f32>, d_keys_nke: ViewMut<f32>, d_values_nke: ViewMut<f32>) => cuda::attention_backward;
     fn rotate(table: &RopeTable, x_nhe: ViewMut<f32>, num_heads: usize, positions_n: Numbers) = fulmar_kernel::RopeTable::rotate => cuda::rotate;
+    fn rotate_rounded(table: &RopeTable, x_nhe: View<f32>, num_heads: usize, positions_n: Numbers, out_nhe: ViewMut<bf16>) = rope::rotate_rounded => cuda::rotate_rounded;
     fn rotate_back(table: &RopeTable, d_nhe: ViewMut<f32>, num_heads: usize, positions_n: Numbers) = fulmar_kernel::RopeTable::rotate_back => cuda::rotate_back;
 
     // Tokens and their probabilities.

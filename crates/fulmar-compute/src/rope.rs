@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fulmar_core::Result;
 use fulmar_cuda::{Buffer, Card};
+use half::bf16;
 
 use crate::plan::OnCard;
 
@@ -49,5 +50,35 @@ impl Deref for RopeTable {
 
     fn deref(&self) -> &fulmar_kernel::RopeTable {
         &self.table
+    }
+}
+
+/// Rotates each head and rounds it to bfloat16.
+pub(crate) fn rotate_rounded(
+    table: &RopeTable,
+    x_nhe: &[f32],
+    num_heads: usize,
+    positions_n: &[u32],
+    out_nhe: &mut [bf16],
+) {
+    let mut rotated = x_nhe.to_vec();
+    table.rotate(&mut rotated, num_heads, positions_n);
+    fulmar_kernel::f32_to_bf16(&rotated, out_nhe);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Compute, rope_frequencies};
+
+    #[test]
+    fn rotated_heads_are_rounded_once() {
+        let mut table = RopeTable::new(rope_frequencies(4, 10_000.0));
+        table.extend_to(9);
+        let x: Vec<f32> = (0..16).map(|at| (at as f32 * 0.7).sin()).collect();
+        let (mut rotated, mut rounded) = (x.clone(), [bf16::NAN; 16]);
+        Compute::Cpu.rotate(&table, &mut rotated, 2, &[3, 8]);
+        Compute::Cpu.rotate_rounded(&table, &x, 2, &[3, 8], &mut rounded);
+        assert!(rounded.iter().copied().eq(rotated.into_iter().map(bf16::from_f32)));
     }
 }

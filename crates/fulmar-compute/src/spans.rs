@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crate::cuda::{AttentionPlan, GradientPlan};
+use crate::cuda::{AttentionPlan, GradientPlan, KeyTiles, RowTiles};
 use crate::plan::OnCard;
 
 /// [`fulmar_kernel::Spans`]. A GPU copies them once, whatever the number of layers.
@@ -19,6 +19,8 @@ pub struct Spans {
     spans: fulmar_kernel::Spans,
     pub(crate) plan: OnCard<AttentionPlan>,
     pub(crate) gradient_plan: OnCard<GradientPlan>,
+    pub(crate) row_tiles: OnCard<RowTiles>,
+    pub(crate) key_tiles: OnCard<KeyTiles>,
 }
 
 impl Spans {
@@ -37,6 +39,8 @@ impl Spans {
     fn forget_plans(&mut self) {
         self.plan.forget();
         self.gradient_plan.forget();
+        self.row_tiles.forget();
+        self.key_tiles.forget();
     }
 }
 

@@ -256,10 +256,11 @@ ATTENTION_SEGMENTS(96)
 ATTENTION_SEGMENTS(128)
 ATTENTION_SEGMENTS(256)
 
-// Merges the segments of rows, in order: the second half of decoding. A thread an output. Grid: N by H.
+// Merges the segments of rows, in order: the second half of decoding. Writes outputs, and, if max_and_sum_nh2 is not null, m and L.
+// A thread an output. Grid: N by H.
 KERNEL(attention_merge, 256,
        (const uint2* rows_n, const float* out_nhse, const float* max_and_sum_nhs2, uint32_t heads, uint32_t segments,
-        uint32_t width, uint16_t* out_nhe)) {
+        uint32_t width, uint16_t* out_nhe, float* max_and_sum_nh2)) {
     const size_t nh = (size_t)blockIdx.x * heads + blockIdx.y;
     const uint32_t count = (rows_n[blockIdx.x].y + SEGMENT - 1) / SEGMENT, e = threadIdx.x;
     if (e >= width) return;
@@ -271,6 +272,7 @@ KERNEL(attention_merge, 256,
         out = join(out, out_nhse[nhs * width + e]);
     }
     put(out_nhe + nh * width + e, output(out, 1.0f / weights));
+    if (max_and_sum_nh2 && e == 0) *(float2*)(max_and_sum_nh2 + 2 * nh) = {max, weights};
 }
 
 } // namespace attention

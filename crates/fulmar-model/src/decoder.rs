@@ -10,7 +10,7 @@ mod squares;
 
 use std::borrow::Cow;
 
-use fulmar_compute::{Compute, Floats, MatmulPrecision, Memory, RopeTable, View};
+use fulmar_compute::{Compute, Floats, FloatsMut, MatmulPrecision, Memory, RopeTable, View};
 use fulmar_core::{Device, Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
 
@@ -22,7 +22,7 @@ use crate::lora::{Lora, MergedLora};
 use crate::packing::{Packed, Read, Target, TokenBatch};
 use crate::panels::PanelCache;
 use crate::parameters::{self, Layout, Parameter, ScalarRanges};
-use crate::weights::{Weights, WeightsMut};
+use crate::weights::Weights;
 
 pub(crate) use activations::{Activations, CheckpointPolicy, Spare};
 pub(crate) use kept::KeptActivations;
@@ -235,12 +235,12 @@ impl Decoder {
     }
 
     /// Returns the trained weights and their gradients, for a step of an optimizer.
-    pub(crate) fn trainable_and_gradients(&mut self) -> (WeightsMut<'_>, View<'_, f32>) {
+    pub(crate) fn trainable_and_gradients(&mut self) -> (FloatsMut<'_>, View<'_, f32>) {
         self.version += 1;
         self.quantized.forget();
         self.kept.forget();
         let trained = match &mut self.lora {
-            Some(lora) => WeightsMut::F32(lora.weights_mut()),
+            Some(lora) => FloatsMut::F32(lora.weights_mut()),
             None => self.weights.view_mut(),
         };
         (trained, self.gradients.view())
@@ -277,7 +277,7 @@ impl Decoder {
     /// pass.
     #[must_use]
     pub fn trace_bytes(&self) -> usize {
-        self.activations.num_floats() * size_of::<f32>()
+        self.activations.num_bytes()
     }
 
     /// Returns log-probs and entropies of the masked tokens. Stores no activations.
@@ -454,7 +454,7 @@ impl Decoder {
         let lora = if activations.without_adapter { None } else { self.merged_lora()? };
         activations.resize(policy, self.layout.layers.len());
         let Activations { packed, layers, inputs, x, rope, workspace, .. } = activations;
-        workspace.resize(&self.config, packed.ids.len(), self.compute);
+        workspace.resize(&self.config, packed.ids.len(), self.compute, self.activation_dtype());
         let rope = rope.get_or_insert_with(|| self.config.rope());
         rope.extend_to(packed.positions.iter().max().map_or(0, |last| *last as usize + 1));
         self.compute.resize(x, packed.ids.len() * self.config.hidden_size);
@@ -482,7 +482,7 @@ impl Decoder {
         packed: &Packed,
         rope: &RopeTable,
     ) {
-        activations.resize(&self.config, packed.ids.len(), self.compute);
+        activations.resize(&self.config, packed.ids.len(), self.compute, self.activation_dtype());
         self.compute.copy(x, &mut activations.x);
         layer.project_heads(activations, workspace, (rope, &packed.positions));
         let LayerActivations { q, k, v, attention: out, log_sum, .. } = activations;
@@ -519,6 +519,13 @@ impl Decoder {
             (Compute::Cuda(_), Floats::Bf16(_)) => MatmulPrecision::Bf16,
             _ => self.matmul_precision,
         }
+    }
+
+    /// Returns the dtype of what enters products and attention: bfloat16 for weights in bfloat16 on a GPU, whose attention has
+    /// kernels for some widths of heads. Otherwise it is single precision, and products round what they take.
+    pub(crate) fn activation_dtype(&self) -> Dtype {
+        let is_in_halves = self.compute.attends_in_bf16(self.config.head_dim());
+        if is_in_halves { self.dtype() } else { Dtype::F32 }
     }
 
     /// Returns the scalar head and the trained weights that contain it: the adapter's, if there is one.

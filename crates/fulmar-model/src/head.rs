@@ -39,10 +39,10 @@ pub(crate) struct HeadActivations {
 }
 
 impl HeadActivations {
-    /// Returns the number of allocated floats.
-    pub(crate) fn num_floats(&self) -> usize {
+    /// Returns the number of allocated bytes.
+    pub(crate) fn num_bytes(&self) -> usize {
         let Self { x, inv_rms, normed, logits, d_normed, d_x, .. } = self;
-        [x, inv_rms, normed, logits, d_normed, d_x].into_iter().map(Memory::capacity).sum()
+        [x, inv_rms, normed, logits, d_normed, d_x].into_iter().map(Memory::num_bytes).sum()
     }
 }
 

@@ -10,30 +10,34 @@
 use std::ops::Range;
 
 use fulmar_compute::{
-    Compute, Floats, MatRef, MatmulPrecision, Memory, Numbers, Positions, RopeTable, ViewMut, Widened,
+    Compute, FloatMemory, Floats, FloatsMut, MatRef, MatmulPrecision, Memory, Numbers, Positions, RopeTable,
+    ViewMut, Widened,
 };
+use fulmar_core::Dtype;
+use fulmar_tensor::bf16;
 
 use crate::config::DecoderConfig;
 use crate::lora::LayerLora;
 use crate::panels::PanelsByStart;
 use crate::parameters::{LayerRanges, Linear, ScalarRanges};
 
-/// The activations of one layer for N rows that its backward pass needs.
+/// The activations of one layer for N rows that its backward pass needs. Inputs of products have the dtype of
+/// [`Decoder::activation_dtype`](crate::Decoder), all else is in single precision.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LayerActivations {
     /// The input residual stream `[N, D]`.
     pub x: Memory<f32>,
     pub inv_rms1: Memory<f32>,
-    pub q: Memory<f32>,
-    pub k: Memory<f32>,
-    pub v: Memory<f32>,
+    pub q: FloatMemory,
+    pub k: FloatMemory,
+    pub v: FloatMemory,
     /// Queries and keys before normalisation, and the scale of each head; empty if the family does not
     /// normalise heads.
     pub raw_q: Memory<f32>,
     pub raw_k: Memory<f32>,
     pub inv_rms_q: Memory<f32>,
     pub inv_rms_k: Memory<f32>,
-    pub attention: Memory<f32>,
+    pub attention: FloatMemory,
     pub log_sum: Memory<f32>,
     /// The residual stream between attention and feed-forward.
     pub x_mid: Memory<f32>,
@@ -47,35 +51,44 @@ pub(crate) struct LayerActivations {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Workspace {
     /// The residual stream, normalised `[N, D]`.
-    norm: Memory<f32>,
+    norm: FloatMemory,
     /// The input of the feed-forward's last projection.
-    act: Memory<f32>,
+    act: FloatMemory,
+    /// Queries, keys and values before they are rounded; empty if they are not.
+    wide: [Memory<f32>; 3],
 }
 
 impl Workspace {
-    /// Returns the number of allocated floats.
-    pub(crate) fn num_floats(&self) -> usize {
-        self.norm.capacity() + self.act.capacity()
+    /// Returns the number of allocated bytes.
+    pub(crate) fn num_bytes(&self) -> usize {
+        let Self { norm, act, wide } = self;
+        norm.num_bytes() + act.num_bytes() + wide.iter().map(Memory::num_bytes).sum::<usize>()
     }
 
-    pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize, compute: Compute) {
-        compute.resize(&mut self.norm, rows * config.hidden_size);
-        compute.resize(&mut self.act, rows * config.intermediate_size);
+    pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize, compute: Compute, dtype: Dtype) {
+        compute.resize_as(&mut self.norm, dtype, rows * config.hidden_size);
+        compute.resize_as(&mut self.act, dtype, rows * config.intermediate_size);
+        let wide_rows = if dtype == Dtype::Bf16 { rows } else { 0 };
+        for (buffer, width) in
+            self.wide.iter_mut().zip([config.q_width(), config.kv_width(), config.kv_width()])
+        {
+            compute.resize(buffer, wide_rows * width);
+        }
     }
 }
 
 impl LayerActivations {
     /// Resizes to `rows` rows and keeps the memory of larger batches.
-    pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize, compute: Compute) {
+    pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize, compute: Compute, dtype: Dtype) {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         for buffer in [&mut self.x, &mut self.x_mid] {
             compute.resize(buffer, rows * hidden);
         }
         for buffer in [&mut self.q, &mut self.attention] {
-            compute.resize(buffer, rows * config.q_width());
+            compute.resize_as(buffer, dtype, rows * config.q_width());
         }
         for buffer in [&mut self.k, &mut self.v] {
-            compute.resize(buffer, rows * config.kv_width());
+            compute.resize_as(buffer, dtype, rows * config.kv_width());
         }
         for buffer in [&mut self.gate, &mut self.up] {
             compute.resize(buffer, rows * inner);
@@ -86,15 +99,21 @@ impl LayerActivations {
         compute.resize(&mut self.log_sum, 2 * rows * config.num_attention_heads);
     }
 
-    /// Returns the number of allocated floats.
-    pub(crate) fn num_floats(&self) -> usize {
-        self.buffers().into_iter().map(Memory::capacity).sum()
+    /// Returns the number of allocated bytes.
+    pub(crate) fn num_bytes(&self) -> usize {
+        let Self { x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, .. } = self;
+        let Self { attention, log_sum, x_mid, inv_rms2, gate, up, .. } = self;
+        let wide = [x, inv_rms1, raw_q, raw_k, inv_rms_q, inv_rms_k, log_sum, x_mid, inv_rms2, gate, up];
+        let inputs = [q, k, v, attention].into_iter().map(FloatMemory::num_bytes);
+        inputs.chain(wide.into_iter().map(Memory::num_bytes)).sum()
     }
 
-    /// Returns all buffers, each `[N, width]`; the width is 0 where the family has no such activations.
+    /// Returns all buffers, each `[N, width]`; the width is 0 where the family has no such activations. All are in single
+    /// precision, as those of the CPU are.
     pub(crate) fn buffers(&self) -> [&Memory<f32>; 15] {
         let Self { x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, .. } = self;
         let Self { attention, log_sum, x_mid, inv_rms2, gate, up, .. } = self;
+        let [q, k, v, attention] = [q, k, v, attention].map(FloatMemory::f32);
         [
             x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, attention, log_sum, x_mid, inv_rms2,
             gate, up,
@@ -105,6 +124,7 @@ impl LayerActivations {
     pub(crate) fn buffers_mut(&mut self) -> [&mut Memory<f32>; 15] {
         let Self { x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, .. } = self;
         let Self { attention, log_sum, x_mid, inv_rms2, gate, up, .. } = self;
+        let [q, k, v, attention] = [q, k, v, attention].map(FloatMemory::f32_mut);
         [
             x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, attention, log_sum, x_mid, inv_rms2,
             gate, up,
@@ -145,20 +165,20 @@ impl Layer<'_> {
     }
 
     /// Adds `input * weight^T` to `out`.
-    fn add_projection(&self, linear: &Linear, input: &Memory<f32>, out: &mut Memory<f32>) {
+    fn add_projection(&self, linear: &Linear, input: Floats<'_>, out: &mut Memory<f32>) {
         let rows = input.len() / linear.inputs;
-        self.compute.matmul(out, MatRef::new(input, rows, linear.inputs), self.projection(linear), true);
+        self.compute.matmul(out, MatRef::of(input, rows, linear.inputs), self.projection(linear), true);
     }
 
     /// Computes `out = input * weight^T` for projections of the same input.
     fn project<const N: usize>(
         &self,
-        input: &Memory<f32>,
+        input: Floats<'_>,
         inputs: usize,
         outs: [(&Linear, &mut Memory<f32>); N],
     ) {
         let products = outs.map(|(linear, out)| (out.view_mut(), self.projection(linear)));
-        self.compute.matmul_each(MatRef::new(input, input.len() / inputs, inputs), products);
+        self.compute.matmul_each(MatRef::of(input, input.len() / inputs, inputs), products);
     }
 
     /// Fills `q`, `k` and `v` (rotated) from `x`.
@@ -169,38 +189,49 @@ impl Layer<'_> {
         (rope, positions): (&RopeTable, impl Into<Numbers<'p>>),
     ) {
         let (config, ranges, positions) = (self.config, self.ranges, positions.into());
-        let norm = &mut workspace.norm;
-        self.normalise(&ranges.input_norm, &activations.x, norm, &mut activations.inv_rms1);
-        let LayerActivations { q, k, v, .. } = activations;
-        self.project(norm, config.hidden_size, [(&ranges.q, q), (&ranges.k, k), (&ranges.v, v)]);
+        let Workspace { norm, wide: [q_room, k_room, v_room], .. } = workspace;
+        self.normalise(&ranges.input_norm, &activations.x, norm.view_mut(), &mut activations.inv_rms1);
+        let LayerActivations { q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, .. } = activations;
+        let (q_wide, k_wide, v_wide) = (wide(q, q_room), wide(k, k_room), wide(v, v_room));
+        let outs = [(&ranges.q, &mut *q_wide), (&ranges.k, &mut *k_wide), (&ranges.v, &mut *v_wide)];
+        self.project(norm.view(), config.hidden_size, outs);
         if let Some([q_bias, k_bias, v_bias]) = &ranges.qkv_bias {
-            self.compute.add_bias(&mut activations.q, &self.of(q_bias));
-            self.compute.add_bias(&mut activations.k, &self.of(k_bias));
-            self.compute.add_bias(&mut activations.v, &self.of(v_bias));
+            self.compute.add_bias(&mut *q_wide, &self.of(q_bias));
+            self.compute.add_bias(&mut *k_wide, &self.of(k_bias));
+            self.compute.add_bias(v_wide, &self.of(v_bias));
         }
         if let Some([q_norm, k_norm]) = &ranges.qk_norm {
-            self.normalise_heads(
-                q_norm,
-                &mut activations.q,
-                &mut activations.raw_q,
-                &mut activations.inv_rms_q,
-            );
-            self.normalise_heads(
-                k_norm,
-                &mut activations.k,
-                &mut activations.raw_k,
-                &mut activations.inv_rms_k,
-            );
+            self.normalise_heads(q_norm, q_wide, raw_q, inv_rms_q);
+            self.normalise_heads(k_norm, k_wide, raw_k, inv_rms_k);
         }
-        self.compute.rotate(rope, &mut activations.q, config.num_attention_heads, positions);
-        self.compute.rotate(rope, &mut activations.k, config.num_kv_heads(), positions);
+        self.rotate(rope, (q, q_room), config.num_attention_heads, positions);
+        self.rotate(rope, (k, k_room), config.num_kv_heads(), positions);
+        if let FloatMemory::Bf16(v) = v {
+            self.compute.f32_to_bf16(&*v_room, v);
+        }
+    }
+
+    /// Rotates heads in their place, or rounds those in `room` to it.
+    fn rotate(
+        &self,
+        rope: &RopeTable,
+        (heads, room): (&mut FloatMemory, &Memory<f32>),
+        num_heads: usize,
+        positions: Numbers<'_>,
+    ) {
+        match heads {
+            FloatMemory::F32(heads) => self.compute.rotate(rope, heads, num_heads, positions),
+            FloatMemory::Bf16(heads) => {
+                self.compute.rotate_rounded(rope, room, num_heads, positions, heads);
+            }
+        }
     }
 
     fn normalise(
         &self,
         weight: &Range<usize>,
         x: &Memory<f32>,
-        out: &mut Memory<f32>,
+        out: FloatsMut<'_>,
         inv_rms: &mut Memory<f32>,
     ) {
         self.compute.rms_norm(x, &self.of(weight), self.config.rms_norm_eps as f32, out, inv_rms);
@@ -217,7 +248,7 @@ impl Layer<'_> {
         self.compute.resize(raw, heads.len());
         self.compute.copy(&*heads, &mut *raw);
         self.compute.resize(inv_rms, heads.len() / weight.len());
-        self.normalise(weight, raw, heads, inv_rms);
+        self.normalise(weight, raw, heads.into(), inv_rms);
     }
 
     /// Computes the activations after `attention`, and writes the residual stream after the layer to `out`.
@@ -230,17 +261,17 @@ impl Layer<'_> {
         self.gate(activations, workspace);
         self.compute.swiglu(&activations.gate, &activations.up, &mut workspace.act);
         self.compute.copy(&activations.x_mid, &mut *out);
-        self.add_projection(&self.ranges.down, &workspace.act, out);
+        self.add_projection(&self.ranges.down, workspace.act.view(), out);
     }
 
     /// Computes the activations after `attention` that [`Layer::finish_backward`] needs.
     pub(crate) fn gate(&self, activations: &mut LayerActivations, workspace: &mut Workspace) {
         let (ranges, norm) = (self.ranges, &mut workspace.norm);
         self.compute.copy(&activations.x, &mut activations.x_mid);
-        self.add_projection(&ranges.o, &activations.attention, &mut activations.x_mid);
-        self.normalise(&ranges.post_norm, &activations.x_mid, norm, &mut activations.inv_rms2);
+        self.add_projection(&ranges.o, activations.attention.view(), &mut activations.x_mid);
+        self.normalise(&ranges.post_norm, &activations.x_mid, norm.view_mut(), &mut activations.inv_rms2);
         let LayerActivations { gate, up, .. } = activations;
-        self.project(norm, self.config.hidden_size, [(&ranges.gate, gate), (&ranges.up, up)]);
+        self.project(norm.view(), self.config.hidden_size, [(&ranges.gate, gate), (&ranges.up, up)]);
     }
 
     /// Runs the backward pass of [`Layer::finish`]: replaces `d_x`, the gradient of the layer's output, by
@@ -254,13 +285,34 @@ impl Layer<'_> {
         d_x: &mut Memory<f32>,
         scratch: &mut Scratch,
     ) {
-        let (ranges, Workspace { norm, act }) = (self.ranges, workspace);
+        let (ranges, Workspace { norm, act, .. }) = (self.ranges, workspace);
         self.compute.swiglu(&activations.gate, &activations.up, &mut *act);
-        self.project_backward(&ranges.down, d_x, act, (&mut scratch.inner, false), gradients);
+        self.project_backward(
+            &ranges.down,
+            d_x,
+            act.view(),
+            (&mut scratch.inner, false),
+            gradients,
+            &mut scratch.rounded,
+        );
         self.compute.swiglu_backward(&mut activations.gate, &mut activations.up, &scratch.inner);
-        self.normalise(&ranges.post_norm, &activations.x_mid, norm, &mut activations.inv_rms2);
-        self.project_backward(&ranges.gate, &activations.gate, norm, (&mut scratch.hidden, false), gradients);
-        self.project_backward(&ranges.up, &activations.up, norm, (&mut scratch.hidden, true), gradients);
+        self.normalise(&ranges.post_norm, &activations.x_mid, norm.view_mut(), &mut activations.inv_rms2);
+        self.project_backward(
+            &ranges.gate,
+            &activations.gate,
+            norm.view(),
+            (&mut scratch.hidden, false),
+            gradients,
+            &mut scratch.rounded,
+        );
+        self.project_backward(
+            &ranges.up,
+            &activations.up,
+            norm.view(),
+            (&mut scratch.hidden, true),
+            gradients,
+            &mut scratch.rounded,
+        );
         let d_norm = gradients.of(&ranges.post_norm);
         self.compute.rms_norm_backward(
             &activations.x_mid,
@@ -270,7 +322,14 @@ impl Layer<'_> {
             &mut *d_x,
             d_norm,
         );
-        self.project_backward(&ranges.o, d_x, &activations.attention, (&mut scratch.wide, false), gradients);
+        self.project_backward(
+            &ranges.o,
+            d_x,
+            activations.attention.view(),
+            (&mut scratch.wide, false),
+            gradients,
+            &mut scratch.rounded,
+        );
     }
 
     /// Runs the backward pass of [`Layer::project_heads`], given the gradients of `q`, `k` and `v` in
@@ -311,11 +370,11 @@ impl Layer<'_> {
                 }
             }
         }
-        let (Scratch { hidden, d_q, d_k, d_v, .. }, norm) = (scratch, &mut workspace.norm);
-        self.normalise(&ranges.input_norm, &activations.x, norm, &mut activations.inv_rms1);
-        self.project_backward(&ranges.q, d_q, norm, (hidden, false), gradients);
-        self.project_backward(&ranges.k, d_k, norm, (hidden, true), gradients);
-        self.project_backward(&ranges.v, d_v, norm, (hidden, true), gradients);
+        let (Scratch { hidden, d_q, d_k, d_v, rounded, .. }, norm) = (scratch, &mut workspace.norm);
+        self.normalise(&ranges.input_norm, &activations.x, norm.view_mut(), &mut activations.inv_rms1);
+        self.project_backward(&ranges.q, d_q, norm.view(), (hidden, false), gradients, rounded);
+        self.project_backward(&ranges.k, d_k, norm.view(), (hidden, true), gradients, rounded);
+        self.project_backward(&ranges.v, d_v, norm.view(), (hidden, true), gradients, rounded);
         let d_norm = gradients.of(&ranges.input_norm);
         self.compute.rms_norm_backward(
             &activations.x,
@@ -351,29 +410,45 @@ impl Layer<'_> {
     }
 
     /// Runs the backward pass of [`Layer::project`]: writes to `d_in`, or adds to it, and adds to the
-    /// gradients.
+    /// gradients. `rounded` holds [`Scratch::rounded`].
     fn project_backward(
         &self,
         linear: &Linear,
         d_out: &Memory<f32>,
-        input: &Memory<f32>,
+        input: Floats<'_>,
         (d_in, add): (&mut Memory<f32>, bool),
         gradients: &mut Gradients<'_>,
+        rounded: &mut Memory<bf16>,
     ) {
         let rows = d_out.len() / linear.outputs;
-        let d_rows = MatRef::new(d_out, rows, linear.outputs);
+        let d_rows = match input {
+            Floats::F32(_) => Floats::from(d_out),
+            Floats::Bf16(_) => {
+                self.compute.f32_to_bf16(d_out, rounded.view_mut().slice(..d_out.len()));
+                rounded.view().slice(..d_out.len()).into()
+            }
+        };
+        let d_rows = MatRef::of(d_rows, rows, linear.outputs);
         self.compute.matmul(&mut *d_in, d_rows, self.weight(linear), add);
         match (gradients, self.lora) {
             (Gradients::Weights(all), _) => {
                 let d_weight = all.reborrow().slice(linear.weight.clone());
-                let input = MatRef::new(input, rows, linear.inputs).in_precision(self.precision);
+                let input = MatRef::of(input, rows, linear.inputs).in_precision(self.precision);
                 self.compute.matmul(d_weight, d_rows.transposed(), input, true);
             }
             (Gradients::Adapter(adapter), Some(lora)) => {
-                lora.backward(linear, d_out.view(), input.view(), d_in.view_mut(), adapter.reborrow());
+                lora.backward(linear, d_out.view(), input, d_in.view_mut(), adapter.reborrow());
             }
             (Gradients::Adapter(_), None) => {}
         }
+    }
+}
+
+/// Returns where heads are computed in single precision: in their own place, or in `room` if they are rounded after it.
+fn wide<'m>(heads: &'m mut FloatMemory, room: &'m mut Memory<f32>) -> &'m mut Memory<f32> {
+    match heads {
+        FloatMemory::F32(own) => own,
+        FloatMemory::Bf16(_) => room,
     }
 }
 
@@ -417,16 +492,21 @@ pub(crate) struct Scratch {
     pub d_v: Memory<f32>,
     /// A copy of `d_q` or `d_k`; empty if heads are not normalised.
     pub d_heads: Memory<f32>,
+    /// The gradient of a projection's outputs, rounded; empty if activations are in single precision.
+    rounded: Memory<bf16>,
 }
 
 impl Scratch {
-    /// Returns the number of allocated floats.
-    pub(crate) fn num_floats(&self) -> usize {
-        let Self { hidden, wide, inner, d_q, d_k, d_v, d_heads } = self;
-        [hidden, wide, inner, d_q, d_k, d_v, d_heads].into_iter().map(Memory::capacity).sum()
+    /// Returns the number of allocated bytes.
+    pub(crate) fn num_bytes(&self) -> usize {
+        let Self { hidden, wide, inner, d_q, d_k, d_v, d_heads, rounded } = self;
+        let wide = [hidden, wide, inner, d_q, d_k, d_v, d_heads].into_iter().map(Memory::num_bytes);
+        wide.sum::<usize>() + rounded.num_bytes()
     }
 
-    pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize, compute: Compute) {
+    pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize, compute: Compute, dtype: Dtype) {
+        let widest = config.hidden_size.max(config.intermediate_size).max(config.q_width());
+        compute.resize(&mut self.rounded, if dtype == Dtype::Bf16 { rows * widest } else { 0 });
         compute.resize(&mut self.hidden, rows * config.hidden_size);
         compute.resize(&mut self.inner, rows * config.intermediate_size);
         for buffer in [&mut self.wide, &mut self.d_q] {

@@ -4,13 +4,14 @@ mod options;
 
 use std::ops::Range;
 
-use fulmar_compute::{AdamwStep, Compute, Floats, Memory, SgdStep, View, ViewMut, newton_schulz_floats};
+use fulmar_compute::{
+    AdamwStep, Compute, Floats, FloatsMut, Memory, SgdStep, View, ViewMut, newton_schulz_floats,
+};
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
 
 use crate::decoder::Decoder;
 use crate::parameters::{self, Parameter};
-use crate::weights::WeightsMut;
 
 pub use options::{AdamWOptions, Decay, MuonOptions, MuonScale, OptimizerOptions, SgdOptions};
 
@@ -199,10 +200,10 @@ impl Optimizer {
         }
         let clip_coefficient = max_norm.map_or(1.0, |max| (max / (gradient_norm + 1e-6)).min(1.0));
         match decoder.trainable_and_gradients() {
-            (WeightsMut::F32(weights), gradients) => {
+            (FloatsMut::F32(weights), gradients) => {
                 self.update(weights, gradients, learning_rate, clip_coefficient, &mut workspace);
             }
-            (WeightsMut::Bf16(weights), gradients) => {
+            (FloatsMut::Bf16(weights), gradients) => {
                 let mut master = std::mem::take(&mut self.master.values);
                 // For example, merging an adapter changes weights without their masters.
                 self.compute.take_other_bf16(&weights, &mut master);

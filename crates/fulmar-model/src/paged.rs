@@ -7,7 +7,8 @@
 //! ```
 //! A sequence writes only to rows of pages that no other sequence shares, so shared rows never change.
 
-use fulmar_compute::{Compute, Memory, Spans, View};
+use fulmar_compute::{Compute, FloatMemory, Floats, Spans};
+use fulmar_core::Dtype;
 
 use crate::config::DecoderConfig;
 
@@ -18,8 +19,10 @@ pub(crate) struct PagePool {
     num_pages: usize,
     kv_width: usize,
     /// Keys and values of each layer, `[pages * page_size, K * E]`; they grow as pages are first used.
-    layers: Vec<(Memory<f32>, Memory<f32>)>,
+    layers: Vec<(FloatMemory, FloatMemory)>,
     compute: Compute,
+    /// The dtype of keys and values.
+    dtype: Dtype,
     /// Number of sequences that hold each page.
     holders: Vec<u32>,
     free: Vec<u32>,
@@ -32,20 +35,19 @@ impl PagePool {
             page_size,
             num_pages,
             kv_width: config.kv_width(),
-            layers: vec![(Memory::default(), Memory::default()); config.num_hidden_layers],
+            layers: vec![(FloatMemory::default(), FloatMemory::default()); config.num_hidden_layers],
             compute: Compute::Cpu,
+            dtype: Dtype::F32,
             holders: Vec::new(),
             free: Vec::new(),
         }
     }
 
-    /// Moves keys and values to the device of `compute`, if they are elsewhere.
-    pub(crate) fn move_to(&mut self, compute: Compute) {
-        self.compute = compute;
+    /// Moves keys and values to the device of `compute` and stores them in `dtype`, unless they are there.
+    pub(crate) fn move_to(&mut self, compute: Compute, dtype: Dtype) {
+        (self.compute, self.dtype) = (compute, dtype);
         for memory in self.layers.iter_mut().flat_map(|(keys, values)| [keys, values]) {
-            if memory.compute() != compute {
-                compute.resize(memory, memory.len());
-            }
+            compute.convert(memory, dtype);
         }
     }
 
@@ -61,15 +63,15 @@ impl PagePool {
     }
 
     /// Returns the keys and values of one layer.
-    pub(crate) fn layer(&self, index: usize) -> (View<'_, f32>, View<'_, f32>) {
+    pub(crate) fn layer(&self, index: usize) -> (Floats<'_>, Floats<'_>) {
         (self.layers[index].0.view(), self.layers[index].1.view())
     }
 
     /// Writes one layer's keys and values of new tokens to their rows.
-    pub(crate) fn write(&mut self, layer: usize, rows: &[usize], [new_keys, new_values]: [&Memory<f32>; 2]) {
+    pub(crate) fn write(&mut self, layer: usize, rows: &[usize], [new_keys, new_values]: [&FloatMemory; 2]) {
         let (width, (keys, values)) = (self.kv_width, &mut self.layers[layer]);
-        self.compute.scatter(new_keys, width, rows, keys);
-        self.compute.scatter(new_values, width, rows, values);
+        self.compute.scatter_floats(new_keys, width, rows, keys);
+        self.compute.scatter_floats(new_values, width, rows, values);
     }
 
     fn take(&mut self) -> Option<u32> {
@@ -90,8 +92,8 @@ impl PagePool {
         if self.layers.iter().any(|(keys, values)| keys.len().min(values.len()) < floats) {
             let pages = ((page + 1) * 2).min(self.num_pages);
             for (keys, values) in &mut self.layers {
-                self.compute.resize(keys, pages * self.page_size * self.kv_width);
-                self.compute.resize(values, pages * self.page_size * self.kv_width);
+                self.compute.resize_as(keys, self.dtype, pages * self.page_size * self.kv_width);
+                self.compute.resize_as(values, self.dtype, pages * self.page_size * self.kv_width);
             }
         }
         page as u32

@@ -266,7 +266,7 @@ impl Scheduler {
     fn step(&mut self, packed: PackedDecoder<'_>, draft: Option<PackedDecoder<'_>>) -> Result<()> {
         let decoder = packed.decoder;
         self.see_weights(decoder.version());
-        self.pool.move_to(decoder.compute());
+        self.pool.move_to(decoder.compute(), decoder.activation_dtype());
         if let Some(draft) = draft {
             self.draft(draft)?;
         }
@@ -405,8 +405,8 @@ impl Scheduler {
         let (activations, workspace, x) = (&mut self.activations, &mut self.workspace, &mut self.x);
         compute.resize(x, rows.ids.len() * hidden);
         compute.embed(decoder.stored().slice(decoder.layout().embed.clone()), hidden, &rows.ids, &mut *x);
-        activations.resize(config, rows.ids.len(), compute);
-        workspace.resize(config, rows.ids.len(), compute);
+        activations.resize(config, rows.ids.len(), compute, decoder.activation_dtype());
+        workspace.resize(config, rows.ids.len(), compute, decoder.activation_dtype());
         for index in 0..config.num_hidden_layers {
             compute.copy(&*x, &mut activations.x);
             let layer = packed.layer(index);
@@ -429,11 +429,12 @@ impl Scheduler {
 
 #[cfg(test)]
 mod tests {
+    use fulmar_compute::FloatsMut;
+
     use super::*;
     use crate::decoder::Decoder;
     use crate::engine_options::EngineWeights;
     use crate::outputs::SampledToken;
-    use crate::weights::WeightsMut;
 
     #[test]
     fn logits_that_are_no_numbers_end_their_own_sequence_alone() {
@@ -442,7 +443,7 @@ mod tests {
         let sound = Decoder::new(DecoderConfig::from_json(text).unwrap(), 1).unwrap();
         let mut broken = sound.clone();
         let row = sound.layout().embed.start + 5 * 8;
-        let WeightsMut::F32(weights) = broken.trainable_and_gradients().0 else { panic!("f32 as made") };
+        let FloatsMut::F32(weights) = broken.trainable_and_gradients().0 else { panic!("f32 as made") };
         weights.cpu()[row..row + 8].fill(f32::NAN);
         let mut params = SamplingParams { max_tokens: 3, ..SamplingParams::default() };
         params.draw.banned_ids = vec![5];

@@ -1,6 +1,6 @@
 //! The weights of a decoder: single precision, or bfloat16 for half the memory and half the bytes to read.
 
-use fulmar_compute::{Compute, Floats, MatmulPrecision, Memory, ViewMut};
+use fulmar_compute::{Compute, FloatMemory, Floats, FloatsMut, MatmulPrecision, Memory, ViewMut};
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::bf16;
 
@@ -12,36 +12,18 @@ use crate::parameters::Layout;
 /// All weights, and their panels once they are packed.
 #[derive(Debug, Clone)]
 pub(crate) struct Weights {
-    values: Values,
+    values: FloatMemory,
     panels: PanelCache,
-}
-
-#[derive(Debug, Clone)]
-enum Values {
-    F32(Memory<f32>),
-    Bf16(Memory<bf16>),
-}
-
-/// The weights that a step of an optimizer changes.
-pub(crate) enum WeightsMut<'a> {
-    F32(ViewMut<'a, f32>),
-    Bf16(ViewMut<'a, bf16>),
 }
 
 impl Weights {
     pub(crate) fn view(&self) -> Floats<'_> {
-        match &self.values {
-            Values::F32(values) => Floats::F32(values.view()),
-            Values::Bf16(values) => Floats::Bf16(values.view()),
-        }
+        self.values.view()
     }
 
-    pub(crate) fn view_mut(&mut self) -> WeightsMut<'_> {
+    pub(crate) fn view_mut(&mut self) -> FloatsMut<'_> {
         self.panels.forget();
-        match &mut self.values {
-            Values::F32(values) => WeightsMut::F32(values.view_mut()),
-            Values::Bf16(values) => WeightsMut::Bf16(values.view_mut()),
-        }
+        self.values.view_mut()
     }
 
     /// Returns the panels, if the weights are packed.
@@ -77,10 +59,7 @@ impl Weights {
     }
 
     pub(crate) const fn dtype(&self) -> Dtype {
-        match self.values {
-            Values::F32(_) => Dtype::F32,
-            Values::Bf16(_) => Dtype::Bf16,
-        }
+        self.values.dtype()
     }
 
     /// Rounds the weights to the nearest of `dtype`.
@@ -89,7 +68,7 @@ impl Weights {
     /// `OutOfRange` for an unsupported dtype; `NonFinite` for a weight above its largest number.
     pub(crate) fn cast(self, dtype: Dtype, compute: Compute) -> Result<Self> {
         match (self.values, dtype) {
-            (Values::F32(values), Dtype::Bf16) => {
+            (FloatMemory::F32(values), Dtype::Bf16) => {
                 let mut rounded = compute.zeros(values.len())?;
                 compute.f32_to_bf16(&values, &mut rounded);
                 let is_wrong = |value: &bf16| !value.is_finite();
@@ -98,14 +77,16 @@ impl Weights {
                     let detail = format!("weights in bf16 must be finite: got {value:e} at {index}");
                     return Err(Error::new(ErrorKind::NonFinite, detail));
                 }
-                Ok(Values::Bf16(rounded).into())
+                Ok(FloatMemory::Bf16(rounded).into())
             }
-            (Values::Bf16(values), Dtype::F32) => {
+            (FloatMemory::Bf16(values), Dtype::F32) => {
                 let mut wide = compute.zeros(values.len())?;
                 compute.bf16_to_f32(&values, &mut wide);
-                Ok(Values::F32(wide).into())
+                Ok(FloatMemory::F32(wide).into())
             }
-            (same @ Values::F32(_), Dtype::F32) | (same @ Values::Bf16(_), Dtype::Bf16) => Ok(same.into()),
+            (same @ FloatMemory::F32(_), Dtype::F32) | (same @ FloatMemory::Bf16(_), Dtype::Bf16) => {
+                Ok(same.into())
+            }
             (_, dtype) => {
                 let detail = format!("dtype of weights must be f32 or bf16: got {}", dtype.name());
                 Err(Error::new(ErrorKind::OutOfRange, detail))
@@ -116,8 +97,12 @@ impl Weights {
     /// Returns a copy on the device of `compute`.
     pub(crate) fn copy_on(&self, compute: Compute) -> Result<Self> {
         let values = match &self.values {
-            Values::F32(values) => Values::F32(compute.hold(values.compute().read(values)?.into_owned())?),
-            Values::Bf16(values) => Values::Bf16(compute.hold(values.compute().read(values)?.into_owned())?),
+            FloatMemory::F32(values) => {
+                FloatMemory::F32(compute.hold(values.compute().read(values)?.into_owned())?)
+            }
+            FloatMemory::Bf16(values) => {
+                FloatMemory::Bf16(compute.hold(values.compute().read(values)?.into_owned())?)
+            }
         };
         Ok(values.into())
     }
@@ -137,8 +122,8 @@ impl Weights {
         change: impl FnOnce(ViewMut<'_, f32>),
     ) {
         match self.view_mut() {
-            WeightsMut::F32(values) => change(values.slice(range)),
-            WeightsMut::Bf16(values) => {
+            FloatsMut::F32(values) => change(values.slice(range)),
+            FloatsMut::Bf16(values) => {
                 let values = values.slice(range);
                 let mut wide = wide.view_mut().slice(..values.len());
                 compute.bf16_to_f32(&values, &mut wide);
@@ -151,12 +136,12 @@ impl Weights {
 
 impl From<Vec<f32>> for Weights {
     fn from(values: Vec<f32>) -> Self {
-        Values::F32(values.into()).into()
+        FloatMemory::F32(values.into()).into()
     }
 }
 
-impl From<Values> for Weights {
-    fn from(values: Values) -> Self {
+impl From<FloatMemory> for Weights {
+    fn from(values: FloatMemory) -> Self {
         Self { values, panels: PanelCache::default() }
     }
 }

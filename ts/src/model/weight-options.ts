@@ -19,8 +19,9 @@ export interface WeightOptions {
   readonly dtype?: WeightDtype
   /**
    * Device of the weights. On a GPU (`cuda:0`) decoders are scored, trained and drawn from: weights in f32 with the bits of a CPU
-   * that fuses multiply-adds; for weights in bf16 products round both operands, as with `matmulPrecision: 'bf16'`. Throws
-   * `UNAVAILABLE` with the reason for a GPU that cannot be used.
+   * that fuses multiply-adds; for weights in bf16 products round both operands, as with `matmulPrecision: 'bf16'`, and attention
+   * reads keys and values in bf16 if heads have a width of 64, 80, 96, 128 or 256. Throws `UNAVAILABLE` with the reason for a GPU
+   * that cannot be used.
    * @default 'cpu'
    */
   readonly device?: DeviceName

@@ -1,7 +1,7 @@
 //! Attention over sequences, of one row each, and its gradients.
 
 use fulmar_core::Result;
-use fulmar_cuda::{Card, arguments};
+use fulmar_cuda::{Buffer, Card, arguments};
 use half::bf16;
 
 use super::{Work, halves, numbers, repeated, sized};
@@ -142,7 +142,8 @@ pub fn rows(card: &Card) -> Result<Work> {
         let (spans, ranges) = (&plan.rows, &plan.ranges);
         let arguments = arguments![&q, &keys, &values, spans, ranges, heads, kv_heads, &sums, &maxima];
         card.queue("attention_segments_128", grid, arguments)?;
-        let arguments = arguments![spans, &sums, &maxima, heads, segments, width, &out];
+        let none = None::<&Buffer<f32>>;
+        let arguments = arguments![spans, &sums, &maxima, heads, segments, width, &out, none];
         card.queue("attention_merge", check::attention::merge_grid(rows, heads), arguments)
     };
     Ok(Work {

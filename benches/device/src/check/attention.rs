@@ -3,6 +3,7 @@
 //! On the emulated GPU it has the bits of [`attend`], which follows the rule of `attention.cu`. Tensor cores of a GPU round
 //! otherwise inside an instruction, so there only the rest holds.
 
+use fulmar_compute::{AttentionShape, Compute, Spans};
 use fulmar_core::Result;
 use fulmar_cuda::{Buffer, Card, Grid, arguments};
 use half::bf16;
@@ -102,8 +103,25 @@ fn compare(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
         report.same("attention", &text, &tiled, &found);
         report.same("attention, m and L", &text, &tiled_sums, &sums);
     }
-    report.same("attention by segments", &case.text, &segments(card, case, &at)?, &found);
+    let (by_segments, sums_by_segments) = segments(card, case, &at)?;
+    report.same("attention by segments", &case.text, &by_segments, &found);
+    report.same("attention by segments, m and L", &case.text, &sums_by_segments, &sums);
+    let (by_operation, sums_by_operation) = operation(card, case)?;
+    report.same("attention, the operation", &case.text, &by_operation, &found);
+    report.same("attention, the operation, m and L", &case.text, &sums_by_operation, &sums);
     Ok(())
+}
+
+/// Returns what the operation of `fulmar-compute` writes, which chooses the kernels and makes their plans.
+fn operation(card: &Card, case: &Case) -> Result<(Vec<bf16>, Vec<f32>)> {
+    let on = Compute::Cuda(*card);
+    let (q, keys, values) =
+        (on.hold(case.q.clone())?, on.hold(case.keys.clone())?, on.hold(case.values.clone())?);
+    let mut out = on.hold(vec![bf16::NAN; case.q.len()])?;
+    let mut log_sum = on.hold(vec![f32::NAN; 2 * case.q.len() / case.sizes[2]])?;
+    on.attention(case.shape(), &q, &keys, &values, &case.spans(), &mut out, &mut log_sum);
+    on.check()?;
+    Ok((on.read(&out)?.into_owned(), on.read(&log_sum)?.into_owned()))
 }
 
 /// Returns the shape of a launch for tiles of rows of a group of heads.
@@ -161,7 +179,7 @@ fn launch_tiles(
     )
 }
 
-fn segments(card: &Card, case: &Case, at: &Uploaded) -> Result<Vec<bf16>> {
+fn segments(card: &Card, case: &Case, at: &Uploaded) -> Result<(Vec<bf16>, Vec<f32>)> {
     let [heads, kv_heads, width] = case.sizes;
     let rows = case.layout.rows.len();
     let keys_max = (0..rows).map(|row| case.layout.keys(row).count()).max().unwrap_or(1);
@@ -175,13 +193,13 @@ fn segments(card: &Card, case: &Case, at: &Uploaded) -> Result<Vec<bf16>> {
         grid,
         arguments![q, keys, values, spans, ranges, heads, kv_heads, &out, &sums],
     )?;
-    let merged = card.poisoned(case.q.len())?;
+    let (merged, merged_sums) = (card.poisoned(case.q.len())?, card.poisoned(2 * rows * heads)?);
     card.launch(
         "attention_merge",
         merge_grid(rows, heads),
-        arguments![spans, &out, &sums, heads, segments, width, &merged],
+        arguments![spans, &out, &sums, heads, segments, width, &merged, &merged_sums],
     )?;
-    merged.read()
+    Ok((merged.read()?, merged_sums.read()?))
 }
 
 /// Scores so far apart that most weights are 0.
@@ -203,7 +221,7 @@ fn special(card: &Card, report: &mut Report) -> Result<()> {
     case.keys[12 * 64 + 1] = bf16::INFINITY;
     case.values[..64].fill(bf16::NEG_ZERO);
     let (text, at) = ("special numbers", case.upload(card)?);
-    let ((found, _), by_segments) = (tiles(card, &case, &at, 32)?, segments(card, &case, &at)?);
+    let ((found, _), (by_segments, _)) = (tiles(card, &case, &at, 32)?, segments(card, &case, &at)?);
     report.same("attention by segments", text, &by_segments, &found);
     if card.is_emulated() {
         report.same("attention", text, &found, &case.on_processor().0);
@@ -239,6 +257,18 @@ impl Case {
             values: halves("values", kv_len, 1.0),
             layout,
         }
+    }
+
+    pub fn shape(&self) -> AttentionShape {
+        let [num_heads, num_kv_heads, head_dim] = self.sizes;
+        AttentionShape { num_heads, num_kv_heads, head_dim }
+    }
+
+    /// Returns the spans of an operation.
+    pub fn spans(&self) -> Spans {
+        let mut spans = Spans::default();
+        self.layout.rows.iter().for_each(|row| spans.push_row(row));
+        spans
     }
 
     /// Copies a case to the card.

@@ -2,9 +2,11 @@
 //!
 //! On the emulated GPU they have the bits of [`Model`], which follows the order of `attention_backward.cu`.
 
+use std::borrow::Cow;
+
+use fulmar_compute::{AttentionSaved, Compute, Memory};
 use fulmar_core::Result;
 use fulmar_cuda::{Card, Grid, arguments};
-use fulmar_kernel::AttentionShape;
 use half::bf16;
 
 use super::attention::{Case, ERROR_MAX, SLOTS, Uploaded, add_products, exp2, grid, tiles, widened};
@@ -58,22 +60,28 @@ fn layouts() -> Vec<(Layout, [usize; 3])> {
 }
 
 fn compare(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
-    let [num_heads, num_kv_heads, head_dim] = case.sizes;
-    let rows_max = (SLOTS / (num_heads / num_kv_heads)).max(1);
+    let rows_max = (SLOTS / (case.sizes[0] / case.sizes[1])).max(1);
     let at = case.upload(card)?;
     let (out, sums) = tiles(card, case, &at, rows_max)?;
     let d_out: Vec<bf16> = random("d_out", case.q.len(), 1.0).into_iter().map(bf16::from_f32).collect();
     let found = gradients(card, case, &at, rows_max, (&out, &sums, &d_out))?;
     let wide = [&case.q, &case.keys, &case.values, &d_out].map(|halves| widened(halves));
-    let shape = AttentionShape { num_heads, num_kv_heads, head_dim };
-    let in_f64 =
-        |out: Option<&[f32]>| gradients_in_f64(shape, &case.layout, wide.each_ref().map(Vec::as_slice), out);
+    let in_f64 = |out: Option<&[f32]>| {
+        gradients_in_f64(case.shape(), &case.layout, wide.each_ref().map(Vec::as_slice), out)
+    };
     let names = ["queries", "keys", "values"];
     // The gradients of what was saved, and those of the function, whose outputs are not rounded.
     for (exact, limit) in [(in_f64(Some(&widened(&out))), ERROR_MAX), (in_f64(None), ROUNDED_ERROR_MAX)] {
         for ((name, found), exact) in names.iter().zip(&found).zip(&exact) {
             report.near(&format!("attention_backward, {name}"), &case.text, found, exact, limit);
         }
+    }
+    let by_operation = operation(card, case, (&out, &sums, &d_out))?;
+    let name = "attention_backward, the operation";
+    report.same(&format!("{name}, queries"), &case.text, &by_operation[0], &found[0]);
+    let exact = in_f64(Some(&widened(&out)));
+    for at in [1, 2] {
+        report.near(&format!("{name}, {}", names[at]), &case.text, &by_operation[at], &exact[at], ERROR_MAX);
     }
     if card.is_emulated() {
         let model = Model { case, out: &out, sums: &sums, d_out: &d_out };
@@ -86,6 +94,29 @@ fn compare(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
         report.same("attention_backward, tiles of 3", &case.text, &d_q, &found[0]);
     }
     Ok(())
+}
+
+/// Returns what the operation of `fulmar-compute` writes. Its tiles of keys leave out rows that attend to none of them.
+fn operation(card: &Card, case: &Case, (out, sums, d_out): (&[bf16], &[f32], &[bf16])) -> Result<Gradients> {
+    let on = Compute::Cuda(*card);
+    let hold = |of: &[bf16]| on.hold(of.to_vec());
+    let (q, keys, values, out) = (hold(&case.q)?, hold(&case.keys)?, hold(&case.values)?, hold(out)?);
+    let (log_sum, d_out) = (on.hold(sums.to_vec())?, on.hold(widened(d_out))?);
+    let saved = AttentionSaved {
+        q: (&q).into(),
+        keys: (&keys).into(),
+        values: (&values).into(),
+        out: (&out).into(),
+        log_sum: log_sum.view(),
+    };
+    let poisoned = |of: &[bf16]| on.hold(vec![f32::NAN; of.len()]);
+    let (mut d_q, mut d_keys, mut d_values) =
+        (poisoned(&case.q)?, poisoned(&case.keys)?, poisoned(&case.values)?);
+    let (spans, blocks) = (case.spans(), &case.layout.blocks);
+    on.attention_backward(case.shape(), saved, &spans, blocks, &d_out, &mut d_q, &mut d_keys, &mut d_values);
+    on.check()?;
+    let read = |gradient: &Memory<f32>| on.read(gradient).map(Cow::into_owned);
+    Ok([read(&d_q)?, read(&d_keys)?, read(&d_values)?])
 }
 
 /// Returns the shape of a launch for the gradients of queries.

@@ -200,10 +200,10 @@ fn backward(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
     let (q, keys, values) = (hold(&case.q)?, hold(&case.keys)?, hold(&case.values)?);
     let (out_at, log_sum_at, d_out_at) = (hold(&out)?, hold(&log_sum)?, hold(&d_out)?);
     let saved = fulmar_compute::AttentionSaved {
-        q: q.view(),
-        keys: keys.view(),
-        values: values.view(),
-        out: out_at.view(),
+        q: (&q).into(),
+        keys: (&keys).into(),
+        values: (&values).into(),
+        out: (&out_at).into(),
         log_sum: log_sum_at.view(),
     };
     let poisoned = |of: &[f32]| on.hold(vec![f32::NAN; of.len()]);

@@ -27,11 +27,33 @@ pub const CONFIGS: [(&str, &str); 3] = [
     ),
 ];
 
+/// The same kinds of families with widths of heads that attention has in bfloat16.
+pub const WIDE_CONFIGS: [(&str, &str); 3] = [
+    (
+        "llama, heads of 80",
+        r#"{"model_type": "llama", "vocab_size": 67, "hidden_size": 24, "intermediate_size": 40,
+            "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 80,
+            "initializer_range": 0.2, "tie_word_embeddings": false}"#,
+    ),
+    (
+        "qwen2, heads of 64",
+        r#"{"model_type": "qwen2", "vocab_size": 130, "hidden_size": 128, "intermediate_size": 72,
+            "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "initializer_range": 0.1}"#,
+    ),
+    (
+        "qwen3, heads of 64",
+        r#"{"model_type": "qwen3", "vocab_size": 41, "hidden_size": 32, "intermediate_size": 48,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+            "initializer_range": 0.2}"#,
+    ),
+];
+
 /// Lengths of the sequences of a batch: alone, with a sequence of one token, and more rows than a tile.
 const BATCHES: [&[usize]; 4] = [&[2], &[1, 7, 3], &[33, 40, 2], &[9, 9, 9, 9, 9, 9, 9, 9]];
 
-/// Largest relative error of log-probs in the L2 norm, where weights are in bfloat16.
-const HALVES_ERROR_MAX: f64 = 2e-2;
+/// Largest relative error of log-probs in the L2 norm, where weights are in bfloat16: each rounding is off by up to 2^-9, or 2e-3, and
+/// those of a row add as their squares do. On the emulated GPU the error is 1.3e-3 to 2.9e-3.
+const HALVES_ERROR_MAX: f64 = 5e-3;
 
 /// Compares passes of each family over each batch.
 ///
@@ -53,7 +75,14 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             on_card.score(&batch.view())?;
             report.same("waits of a pass", &shape, &[(card.num_waits() - reads) as u32], &[1]);
         }
-        in_halves(report, name, &on_processor, &on_card)?;
+        in_halves(report, name, (&on_processor, &on_card), &[33, 40, 2, 70])?;
+    }
+    for ((name, text), long) in WIDE_CONFIGS.iter().zip([300, 70, 129]) {
+        let on_processor = Decoder::new(DecoderConfig::from_json(text)?, 7)?;
+        let mut on_card = on_processor.clone();
+        on_card.move_to(card.device())?;
+        in_halves(report, name, (&on_processor, &on_card), &[33, 2, 40, long])?;
+        bytes(report, name, &on_card)?;
     }
     overflow(card, report)
 }
@@ -70,13 +99,17 @@ fn compare(report: &mut Report, name: &str, shape: &str, got: Result<Scores>, wa
 
 /// Weights in bfloat16 give log-probs near those of the processor, which rounds no activation, and a sequence has the same bits in
 /// any batch.
-fn in_halves(report: &mut Report, name: &str, on_processor: &Decoder, on_card: &Decoder) -> Result<()> {
+fn in_halves(
+    report: &mut Report,
+    name: &str,
+    (on_processor, on_card): (&Decoder, &Decoder),
+    lens: &[usize],
+) -> Result<()> {
     let [on_processor, on_card] =
         [on_processor, on_card].map(|decoder| decoder.clone().with_dtype(Dtype::Bf16));
     let (on_processor, on_card) = (on_processor?, on_card?);
     let vocab = on_processor.config().vocab_size;
-    let lens = [33, 40, 2, 70];
-    let batch = Batch::of(&lens, vocab);
+    let batch = Batch::of(lens, vocab);
     let (wanted, got) = (on_processor.score(&batch.view())?, on_card.score(&batch.view())?);
     let exact: Vec<f64> = wanted.log_prob.iter().map(|number| f64::from(*number)).collect();
     report.near("score in bfloat16", name, &got.log_prob, &exact, HALVES_ERROR_MAX);
@@ -87,6 +120,27 @@ fn in_halves(report: &mut Report, name: &str, on_processor: &Decoder, on_card: &
         let alone = on_card.score(&TokenBatch { ids, offsets: &offsets, mask, ..TokenBatch::default() })?;
         report.same("score in bfloat16, alone", name, &alone.log_prob, &got.log_prob[place]);
     }
+    Ok(())
+}
+
+/// Queries, keys, values and outputs of attention take half the bytes where weights are in bfloat16.
+fn bytes(report: &mut Report, name: &str, on_card: &Decoder) -> Result<()> {
+    let config = on_card.config();
+    let batch = Batch::of(&[33, 40], config.vocab_size);
+    let halves = on_card.clone().with_dtype(Dtype::Bf16)?;
+    let [wide, halves] = [on_card.clone(), halves].map(|mut decoder| -> Result<usize> {
+        decoder.forward(&batch.view())?;
+        Ok(decoder.trace_bytes())
+    });
+    // The last row of a sequence is not computed.
+    let (rows, width) = (32 + 39, config.head_dim());
+    let (heads, kv_heads) = (config.num_attention_heads, config.num_kv_heads());
+    let of_layer = 2 * (heads + kv_heads) * width;
+    let of_all = config.hidden_size + config.intermediate_size;
+    // Heads before they are rounded are in f32, once for all layers.
+    let room = 4 * (heads + 2 * kv_heads) * width;
+    let less = rows * (2 * (of_layer * config.num_hidden_layers + of_all) - room);
+    report.same("bytes of activations", name, &[wide? as u64], &[(halves? + less) as u64]);
     Ok(())
 }
 

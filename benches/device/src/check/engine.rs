@@ -12,12 +12,16 @@ use fulmar_model::{
 };
 use fulmar_objective::{DrawMethod, DrawOptions};
 
-use super::decoder::CONFIGS;
+use super::decoder::{CONFIGS, WIDE_CONFIGS};
 use super::training::{MEMORY_MAX, lacking};
 use crate::report::Report;
 
 /// Sizes of pages, number of pages in addition to those of the longest sequence, and sequences that run at once.
 const SETTINGS: [(usize, usize, usize); 3] = [(16, 20, 9), (1, 12, 2), (7, 1, 4)];
+
+/// Largest relative error of the log-probs of sequences that moved to the card and back, in the L2 norm: some of their keys and
+/// values were rounded to bfloat16. As for scores in `decoder`; on the emulated GPU it is up to 1e-3.
+const MOVED_ERROR_MAX: f64 = 5e-3;
 
 /// Compares engines of each family.
 ///
@@ -43,7 +47,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             refused(report, &on_card)?;
             ended(card, report, &on_processor)?;
             if card.free_bytes()? <= MEMORY_MAX {
-                out_of_memory(card, report, &on_card, (&asked[..3], &wanted[..3]))?;
+                out_of_memory(card, report, "f32", &on_card, (&asked[..3], &wanted[..3]))?;
             }
             adapted(card, report, &on_processor, &asked)?;
             let mut rounding = on_card.clone();
@@ -64,7 +68,69 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             }
         }
     }
+    for ((name, text), setting) in WIDE_CONFIGS.iter().zip(SETTINGS) {
+        num_preemptions += in_halves(card, report, name, &DecoderConfig::from_json(text)?, setting)?;
+    }
     report.same("preemptions of an engine", "all", &[u32::from(num_preemptions > 3)], &[1]);
+    Ok(())
+}
+
+/// Attention in bfloat16: sequences of an engine have the bits of those alone and of the decoder's scores, with an adapter or without,
+/// also those with more keys than a segment; a card with little memory runs out of it. Returns how many were preempted.
+fn in_halves(
+    card: &Card,
+    report: &mut Report,
+    name: &str,
+    config: &DecoderConfig,
+    setting: (usize, usize, usize),
+) -> Result<u64> {
+    let on_processor = Decoder::new(config.clone(), 7)?.with_dtype(Dtype::Bf16)?;
+    let mut on_card = on_processor.clone();
+    on_card.move_to(card.device())?;
+    let asked = Asked::all(config.vocab_size);
+    let pair = Pair { card, on_processor: &on_processor, on_card: &on_card, name };
+    if card.free_bytes()? <= MEMORY_MAX {
+        let wanted = pair.alone(&on_card, &asked[..3])?;
+        out_of_memory(card, report, name, &on_card, (&asked[..3], &wanted))?;
+        // The rest takes more memory.
+        return Ok(0);
+    }
+    let adapted = with_adapter(&on_card)?;
+    let mut num_preemptions = 0;
+    for (kind, on_card) in [("weights", &on_card), ("an adapter", &adapted)] {
+        let name = format!("{name}, {kind} in bfloat16");
+        let pair = Pair { on_card, name: &name, ..pair };
+        let wanted = pair.alone(on_card, &asked)?;
+        num_preemptions += pair.together(report, &asked, &wanted, setting)?;
+        pair.scored(report, &asked, &wanted)?;
+    }
+    let long = [Asked::long(255, config.vocab_size), Asked::long(258, config.vocab_size)];
+    let wanted = pair.alone(&on_card, &long)?;
+    pair.together(report, &long, &wanted, setting)?;
+    pair.scored(report, &long, &wanted)?;
+    converted(report, name, &pair, &asked)?;
+    Ok(num_preemptions)
+}
+
+/// Keys and values are rounded when the decoder of running sequences moves to the card, and widened when it moves back: all
+/// sequences end, and draw what is likely under the decoder.
+fn converted(report: &mut Report, name: &str, pair: &Pair<'_>, asked: &[Asked]) -> Result<()> {
+    let mut engine = Engine::new(
+        pair.on_card.config(),
+        EngineOptions { num_pages: Some(40), ..EngineOptions::default() },
+    )?;
+    let add = |asked: &Asked| engine.add(&asked.request(), &asked.params);
+    let ids: Vec<u64> = asked.iter().map(add).collect::<Result<_>>()?;
+    engine.steps(pair.on_processor, 2)?;
+    engine.steps(pair.on_card, 2)?;
+    while engine.steps(pair.on_processor, 1)? > 0 {}
+    let mut found = Found::default();
+    found.take(engine.take_outputs());
+    let drawn: Vec<Generated> = ids.iter().filter_map(|id| found.0.remove(id)).collect();
+    let (batch, of_engine) = Scored::of(asked, &drawn);
+    let scores = pair.on_processor.score(&batch.view())?;
+    let wanted: Vec<f64> = batch.of_drawn(&scores.log_prob).into_iter().map(f64::from).collect();
+    report.near("engine, moved to the card and back", name, &of_engine, &wanted, MOVED_ERROR_MAX);
     Ok(())
 }
 
@@ -106,6 +172,12 @@ impl Asked {
                 }
             })
             .collect()
+    }
+
+    /// Returns a request with a prompt of `len` tokens.
+    fn long(len: usize, vocab: usize) -> Self {
+        let prompt = (0..len).map(|at| ((at * at * 13 + 5) % vocab) as u32).collect();
+        Self { prompt, seed: 5, params: SamplingParams { max_tokens: 3, ..SamplingParams::default() } }
     }
 
     fn request(&self) -> Request<'_> {
@@ -232,17 +304,8 @@ impl Pair<'_> {
 
     /// Compares the log-probs of drawn tokens with those that the decoder on the card gives the whole sequences.
     fn scored(&self, report: &mut Report, asked: &[Asked], wanted: &[Generated]) -> Result<()> {
-        let (mut ids, mut offsets, mut mask) = (Vec::new(), vec![0], Vec::new());
-        for (asked, wanted) in asked.iter().zip(wanted) {
-            ids.extend(asked.prompt.iter().chain(&wanted.ids));
-            mask.extend(asked.prompt.iter().map(|_| 0_u8).chain(wanted.ids.iter().map(|_| 1)));
-            offsets.push(ids.len() as u32);
-        }
-        let batch = TokenBatch { ids: &ids, offsets: &offsets, mask: &mask, ..TokenBatch::default() };
-        let scores = self.on_card.score(&batch)?;
-        let scored = scores.log_prob.iter().zip(&mask).filter(|(_, mask)| **mask == 1);
-        let scored: Vec<f32> = scored.map(|(log_prob, _)| *log_prob).collect();
-        let drawn: Vec<f32> = wanted.iter().flat_map(|wanted| wanted.log_prob.iter().copied()).collect();
+        let (batch, drawn) = Scored::of(asked, wanted);
+        let scored = batch.of_drawn(&self.on_card.score(&batch.view())?.log_prob);
         report.same("engine, scores of what was drawn", self.name, &scored, &drawn);
         Ok(())
     }
@@ -262,6 +325,35 @@ impl Pair<'_> {
         found.take(engine.take_outputs());
         found.compare(report, "moves to the card and back", &ids, wanted);
         Ok(())
+    }
+}
+
+/// Prompts with the tokens that were drawn for them.
+struct Scored {
+    ids: Vec<u32>,
+    offsets: Vec<u32>,
+    mask: Vec<u8>,
+}
+
+impl Scored {
+    /// Returns the sequences, and the log-probs of their drawn tokens.
+    fn of(asked: &[Asked], drawn: &[Generated]) -> (Self, Vec<f32>) {
+        let mut batch = Self { ids: Vec::new(), offsets: vec![0], mask: Vec::new() };
+        for (asked, drawn) in asked.iter().zip(drawn) {
+            batch.ids.extend(asked.prompt.iter().chain(&drawn.ids));
+            batch.mask.extend(asked.prompt.iter().map(|_| 0_u8).chain(drawn.ids.iter().map(|_| 1)));
+            batch.offsets.push(batch.ids.len() as u32);
+        }
+        (batch, drawn.iter().flat_map(|drawn| drawn.log_prob.iter().copied()).collect())
+    }
+
+    fn view(&self) -> TokenBatch<'_> {
+        TokenBatch { ids: &self.ids, offsets: &self.offsets, mask: &self.mask, ..TokenBatch::default() }
+    }
+
+    /// Returns the numbers of drawn tokens.
+    fn of_drawn(&self, log_prob: &[f32]) -> Vec<f32> {
+        log_prob.iter().zip(&self.mask).filter(|(_, mask)| **mask == 1).map(|(value, _)| *value).collect()
     }
 }
 
@@ -328,6 +420,7 @@ fn refused(report: &mut Report, on_card: &Decoder) -> Result<()> {
 fn out_of_memory(
     card: &Card,
     report: &mut Report,
+    name: &str,
     on_card: &Decoder,
     (asked, wanted): (&[Asked], &[Generated]),
 ) -> Result<()> {
@@ -350,7 +443,7 @@ fn out_of_memory(
         drop(taken);
         let Some(error) = error else { break };
         failures += 1;
-        let shape = format!("{left} bytes left: {error}");
+        let shape = format!("{name}, {left} bytes left: {error}");
         report.same(
             "kind of an engine's failure",
             &shape,
@@ -364,7 +457,7 @@ fn out_of_memory(
         let Some(lacking) = lacking(error.detail()) else { break };
         left += lacking;
     }
-    report.same("failures of an engine", &failures.to_string(), &[u32::from(failures > 20)], &[1]);
+    report.same("failures of an engine", &format!("{name}: {failures}"), &[u32::from(failures > 20)], &[1]);
     Ok(())
 }
 

@@ -447,6 +447,11 @@ fn rotated(card: &Card, report: &mut Report, rows: usize, heads: usize, width: u
         on.rotate(&table, &mut o[0], heads, &positions);
         Vec::new()
     })?;
+    let poisoned = vec![bf16::NAN; x.len()];
+    on.same(report, "rotate_rounded", &[&x], &[&poisoned], |on, i, o| {
+        on.rotate_rounded(&table, &i[0], heads, &positions, &mut o[0]);
+        Vec::new()
+    })?;
     on.same(report, "rotate_back", &[], &[&x], |on, _, o| {
         on.rotate_back(&table, &mut o[0], heads, &positions);
         Vec::new()

@@ -31,6 +31,27 @@ const CONFIGS: [(&str, &str); 3] = [
     ),
 ];
 
+/// The same kinds of families with widths of heads that attention has in bfloat16.
+const WIDE_CONFIGS: [(&str, &str); 3] = [
+    (
+        "llama, heads of 96",
+        r#"{"model_type": "llama", "vocab_size": 19, "hidden_size": 12, "intermediate_size": 20,
+            "num_hidden_layers": 1, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 96,
+            "initializer_range": 0.2, "tie_word_embeddings": false}"#,
+    ),
+    (
+        "qwen2, heads of 64",
+        r#"{"model_type": "qwen2", "vocab_size": 23, "hidden_size": 128, "intermediate_size": 24,
+            "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "initializer_range": 0.1}"#,
+    ),
+    (
+        "qwen3, heads of 64",
+        r#"{"model_type": "qwen3", "vocab_size": 17, "hidden_size": 16, "intermediate_size": 16,
+            "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64,
+            "initializer_range": 0.3, "tie_word_embeddings": true}"#,
+    ),
+];
+
 /// Steps of the longest training.
 const STEPS: usize = 50;
 
@@ -38,7 +59,8 @@ const STEPS: usize = 50;
 const DIFFERENCE_MAX: f64 = 1e-5;
 
 /// Largest relative error of gradients and weights in the L2 norm, where operands are rounded to bfloat16: a number that is nearly
-/// between two of these may be rounded to the other.
+/// between two of these may be rounded to the other. Attention in bfloat16 alone may be off by 1e-2, see `attention_backward`; all
+/// gradients of such decoders are off by up to 1.6e-2 on the emulated GPU.
 const HALVES_ERROR_MAX: f64 = 2e-2;
 
 /// Largest share by which a loss of weights in bfloat16 may differ from that of f32 ones.
@@ -76,12 +98,26 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     let decoder = Decoder::new(DecoderConfig::from_json(CONFIGS[2].1)?, 7)?;
     long(report, &decoder, on)?;
     for (name, text) in CONFIGS {
-        in_halves(report, name, &Decoder::new(DecoderConfig::from_json(text)?, 7)?, on)?;
+        let decoder = Decoder::new(DecoderConfig::from_json(text)?, 7)?;
+        in_halves(report, name, &decoder, on, &[Dtype::F32, Dtype::Bf16])?;
     }
-    long_in_halves(report, &decoder, on)?;
+    long_in_halves(report, "heads of 6", &decoder, on)?;
     waits(report, &decoder, *card)?;
     refused(report, &decoder, on)?;
-    if card.free_bytes()? > MEMORY_MAX { Ok(()) } else { out_of_memory(report, &decoder, *card) }
+    for (name, text) in WIDE_CONFIGS {
+        let decoder = Decoder::new(DecoderConfig::from_json(text)?, 7)?;
+        in_halves(report, name, &decoder, on, &[Dtype::Bf16])?;
+        others_in_halves(report, name, &decoder, on)?;
+    }
+    let wide = Decoder::new(DecoderConfig::from_json(WIDE_CONFIGS[2].1)?, 7)?;
+    long_in_halves(report, "heads of 64", &wide, on)?;
+    let halves = wide.with_dtype(Dtype::Bf16)?;
+    waits(report, &halves, *card)?;
+    if card.free_bytes()? > MEMORY_MAX {
+        return Ok(());
+    }
+    out_of_memory(report, "f32", &decoder, *card)?;
+    out_of_memory(report, "bf16", &halves, *card)
 }
 
 fn rules() -> [(&'static str, OptimizerOptions); 3] {
@@ -280,10 +316,16 @@ fn long(report: &mut Report, decoder: &Decoder, on: Compute) -> Result<()> {
 
 /// Weights in bfloat16, and f32 ones with products in bfloat16: gradients near those of the processor, which rounds the same
 /// operands; the same bits each time; an adapter, and steps of each rule.
-fn in_halves(report: &mut Report, name: &str, decoder: &Decoder, on: Compute) -> Result<()> {
-    for dtype in [Dtype::F32, Dtype::Bf16] {
+fn in_halves(
+    report: &mut Report,
+    name: &str,
+    decoder: &Decoder,
+    on: Compute,
+    dtypes: &[Dtype],
+) -> Result<()> {
+    for dtype in dtypes {
         for is_adapted in [false, true] {
-            let mut on_processor = decoder.clone().with_dtype(dtype)?;
+            let mut on_processor = decoder.clone().with_dtype(*dtype)?;
             if is_adapted {
                 on_processor.add_lora(LoraConfig { r: 2, ..Default::default() }, 1)?;
             }
@@ -316,6 +358,8 @@ fn in_halves(report: &mut Report, name: &str, decoder: &Decoder, on: Compute) ->
                     let wanted = in_f64(&on_processor.score(&batch.view())?.log_prob);
                     let got = on_card.score(&batch.view())?.log_prob;
                     report.near("log-probs after a step in halves", &shape, &got, &wanted, HALVES_ERROR_MAX);
+                    // The next gradients are those at the weights of the card.
+                    pair.decoders[0] = moved(&pair.decoders[1], Compute::Cpu)?;
                 }
             }
         }
@@ -323,8 +367,34 @@ fn in_halves(report: &mut Report, name: &str, decoder: &Decoder, on: Compute) ->
     Ok(())
 }
 
+/// Weights in bfloat16: recomputed activations give the bits of stored ones; squares and values near those of the processor.
+fn others_in_halves(report: &mut Report, name: &str, decoder: &Decoder, on: Compute) -> Result<()> {
+    let batch = Batch::of(decoder.config().vocab_size, 3);
+    let mut on_processor = decoder.with_scalar_head(ScalarHead::VHead, 3)?.with_dtype(Dtype::Bf16)?;
+    let mut on_card = moved(&on_processor, on)?;
+    let mut recomputing = on_card.clone();
+    recomputing.recompute_activations(true);
+    for decoder in [&mut on_card, &mut recomputing] {
+        batch.backward(decoder)?;
+    }
+    report.same("recomputed gradients in halves", name, &recomputing.gradients(), &on_card.gradients());
+    let (_, wanted) = on_processor.forward_with_squares(&batch.view())?;
+    let (_, got) = on_card.forward_with_squares(&batch.view())?;
+    report.near("squares in halves", name, &got, &in_f64(&wanted), HALVES_ERROR_MAX);
+    for decoder in [&mut on_processor, &mut on_card] {
+        decoder.zero_gradients();
+        decoder.forward_values(&batch.view())?;
+        decoder.backward_values(&batch.d_log_prob)?;
+    }
+    let wanted = in_f64(&on_processor.values(&batch.view())?);
+    report.near("values in halves", name, &on_card.values(&batch.view())?, &wanted, HALVES_ERROR_MAX);
+    let wanted = in_f64(&on_processor.gradients());
+    report.near("gradients of values in halves", name, &on_card.gradients(), &wanted, HALVES_ERROR_MAX);
+    Ok(())
+}
+
 /// Weights in bfloat16 learn on the card as f32 ones do on the processor.
-fn long_in_halves(report: &mut Report, decoder: &Decoder, on: Compute) -> Result<()> {
+fn long_in_halves(report: &mut Report, name: &str, decoder: &Decoder, on: Compute) -> Result<()> {
     let halves = moved(&decoder.clone().with_dtype(Dtype::Bf16)?, on)?;
     let losses = [decoder, &halves].map(|decoder| -> Result<Vec<f64>> {
         let mut decoder = decoder.clone();
@@ -348,7 +418,7 @@ fn long_in_halves(report: &mut Report, decoder: &Decoder, on: Compute) -> Result
     let is_learned = wanted[STEPS - 1] < 0.7 * wanted[0];
     let furthest =
         got.iter().zip(&wanted).map(|(got, wanted)| (got / wanted - 1.0).abs()).fold(0.0, f64::max);
-    let shape = format!("{:.3} to {:.3}, off by {furthest:.4}", wanted[0], wanted[STEPS - 1]);
+    let shape = format!("{name}: {:.3} to {:.3}, off by {furthest:.4}", wanted[0], wanted[STEPS - 1]);
     report.same(
         "losses in bfloat16",
         &shape,
@@ -396,7 +466,7 @@ fn refused(report: &mut Report, decoder: &Decoder, on: Compute) -> Result<()> {
 
 /// A step fails at each of its allocations in turn: the first time with no memory, then with as much more as the last failure
 /// lacked. Weights and moments are then those before it, and the next step has the bits of one that never failed.
-fn out_of_memory(report: &mut Report, decoder: &Decoder, card: Card) -> Result<()> {
+fn out_of_memory(report: &mut Report, name: &str, decoder: &Decoder, card: Card) -> Result<()> {
     let on = Compute::Cuda(card);
     let batch = Batch::of(decoder.config().vocab_size, 2);
     for (rule, options) in rules() {
@@ -414,7 +484,7 @@ fn out_of_memory(report: &mut Report, decoder: &Decoder, card: Card) -> Result<(
             drop(taken);
             let Err(error) = result else { break };
             failures += 1;
-            let shape = format!("{rule}, {left} bytes left: {error}");
+            let shape = format!("{name}, {rule}, {left} bytes left: {error}");
             report.same(
                 "kind of a failure",
                 &shape,
@@ -427,7 +497,7 @@ fn out_of_memory(report: &mut Report, decoder: &Decoder, card: Card) -> Result<(
             left += lacking;
         }
         let is_thorough = failures > 20;
-        report.same("failures", &format!("{rule}: {failures}"), &[u32::from(is_thorough)], &[1]);
+        report.same("failures", &format!("{name}, {rule}: {failures}"), &[u32::from(is_thorough)], &[1]);
     }
     Ok(())
 }

@@ -6,7 +6,8 @@ use fulmar_core::Result;
 use fulmar_cuda::{Buffer, Card, Grid, Slice, SliceMut, arguments};
 use fulmar_kernel::AttentionShape;
 
-use crate::{AttentionSaved, Spans};
+use super::attention::Saved;
+use crate::Spans;
 
 /// Keys that a block holds at once.
 const TILE: usize = 64;
@@ -22,9 +23,9 @@ const QUERIES: usize = 16;
 #[derive(Debug)]
 pub(crate) struct AttentionPlan {
     /// The end of each row's ranges, and its number of keys.
-    rows: Buffer<[u32; 2]>,
+    pub(super) rows: Buffer<[u32; 2]>,
     /// The first row of each range, and the number of keys of its row before it.
-    ranges: Buffer<[u32; 2]>,
+    pub(super) ranges: Buffer<[u32; 2]>,
 }
 
 /// The tiles of the backward pass.
@@ -40,27 +41,15 @@ pub(crate) struct GradientPlan {
     key_tiles: Buffer<[u32; 4]>,
 }
 
-pub(crate) fn attention(
+pub(super) fn attention(
     card: Card,
     shape: AttentionShape,
-    q_nhe: Slice<'_, f32>,
-    keys_rke: Slice<'_, f32>,
-    values_rke: Slice<'_, f32>,
+    [q_nhe, keys_rke, values_rke]: [Slice<'_, f32>; 3],
     spans: &Spans,
     out_nhe: SliceMut<'_, f32>,
     log_sum_nh2: SliceMut<'_, f32>,
 ) -> Result<()> {
     let AttentionShape { num_heads, num_kv_heads, head_dim } = shape;
-    let num_rows = spans.num_rows();
-    assert_eq!(q_nhe.len(), num_rows * num_heads * head_dim, "a query for each row and head");
-    assert_eq!(out_nhe.len(), q_nhe.len(), "an output for each row and head");
-    assert_eq!(log_sum_nh2.len(), 2 * num_rows * num_heads, "two numbers for each row and head");
-    assert_eq!(keys_rke.len(), values_rke.len(), "a value for each key");
-    let last = spans.rows().flatten().map(|range| range.1 as usize).max().unwrap_or(0);
-    assert!(last * num_kv_heads * head_dim <= keys_rke.len(), "spans are of rows that are there");
-    if num_rows == 0 {
-        return Ok(());
-    }
     let plan = plan_of(card, spans)?;
     let arguments = arguments![
         q_nhe,
@@ -74,34 +63,24 @@ pub(crate) fn attention(
         out_nhe,
         log_sum_nh2
     ];
-    card.queue("attention_f32", grid(num_rows, num_heads, head_dim, head_dim + 2 * TILE + 9), arguments)
+    card.queue(
+        "attention_f32",
+        grid(spans.num_rows(), num_heads, head_dim, head_dim + 2 * TILE + 9),
+        arguments,
+    )
 }
 
-#[expect(clippy::too_many_arguments, reason = "the operation has eight, and the card is one more argument")]
-pub(crate) fn attention_backward(
+/// Queues the gradients of queries, keys and values, in this order.
+pub(super) fn attention_backward(
     card: Card,
     shape: AttentionShape,
-    saved: AttentionSaved<'_>,
-    spans: &Spans,
-    blocks: &[(u32, u32)],
+    saved: Saved<'_, f32>,
+    (spans, blocks): (&Spans, &[(u32, u32)]),
     d_out_nhe: Slice<'_, f32>,
-    d_q_nhe: SliceMut<'_, f32>,
-    d_keys_nke: SliceMut<'_, f32>,
-    d_values_nke: SliceMut<'_, f32>,
+    [d_q_nhe, d_keys_nke, d_values_nke]: [SliceMut<'_, f32>; 3],
 ) -> Result<()> {
     let AttentionShape { num_heads, num_kv_heads, head_dim } = shape;
-    let (num_rows, kv_width) = (spans.num_rows(), num_kv_heads * head_dim);
-    let [q, keys, values, out, log_sum] =
-        [saved.q, saved.keys, saved.values, saved.out, saved.log_sum].map(|saved| saved.cuda(card));
-    let (q, keys, values, out, log_sum) = (q?, keys?, values?, out?, log_sum?);
-    let of_queries = [q.len(), out.len(), d_out_nhe.len(), d_q_nhe.len()];
-    assert_eq!(of_queries, [num_rows * num_heads * head_dim; 4], "a query for each row and head");
-    let of_keys = [keys.len(), values.len(), d_keys_nke.len(), d_values_nke.len()];
-    assert_eq!(of_keys, [num_rows * kv_width; 4], "a query row and a key/value row of a number are one row");
-    assert_eq!(log_sum.len(), 2 * num_rows * num_heads, "two numbers for each row and head");
-    if num_rows == 0 {
-        return Ok(());
-    }
+    let (num_rows, Saved { q, keys, values, out, log_sum }) = (spans.num_rows(), saved);
     let (plan, tiles) = (plan_of(card, spans)?, gradient_plan_of(card, spans, blocks)?);
     let along = card.zeros::<f32>(num_rows * num_heads)?;
     let arguments = arguments![
@@ -150,7 +129,7 @@ fn grid(rows: usize, heads: usize, head_dim: usize, shared_floats: usize) -> Gri
     Grid { blocks: (rows as u32, heads as u32), threads, shared_bytes: 4 * shared_floats as u32 }
 }
 
-fn plan_of(card: Card, spans: &Spans) -> Result<Arc<AttentionPlan>> {
+pub(super) fn plan_of(card: Card, spans: &Spans) -> Result<Arc<AttentionPlan>> {
     spans.plan.get(card, |_| true, || AttentionPlan::of(card, spans.rows()))
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fulmar_core::Result;
 use fulmar_cuda::{Argument, Buffer, Card, Grid, Slice, SliceMut, arguments};
+use half::bf16;
 
 use super::{add_chunks, queue_over, rows_each};
 use crate::{Numbers, RopeTable};
@@ -33,7 +34,7 @@ pub(crate) fn bias_backward(card: Card, d_out_nd: Slice<'_, f32>, d_bias_d: Slic
     add_chunks(card, sums.view(), chunks, width, d_bias_d)
 }
 
-/// Rotates each head in its place, as queries without a bias and a norm.
+/// Rotates each head in its place.
 pub(crate) fn rotate(
     card: Card,
     table: &RopeTable,
@@ -41,30 +42,23 @@ pub(crate) fn rotate(
     num_heads: usize,
     positions_n: Numbers<'_>,
 ) -> Result<()> {
-    let Some(Turn { width, angles, positions, grid }) =
-        Turn::of(card, table, &x_nhe, num_heads, positions_n)?
-    else {
-        return Ok(());
-    };
-    let (none, x) = (None::<&Buffer<f32>>, Argument::from(x_nhe));
-    let arguments = arguments![
-        x,
-        none,
-        none,
-        none,
-        0.0_f32,
-        &*angles,
-        &*positions,
-        none,
-        num_heads,
-        0_u32,
-        width,
-        x,
-        none,
-        none,
-        none
-    ];
-    card.queue("heads", grid, arguments)
+    let turn = Turn::of(card, table, x_nhe.len(), num_heads, positions_n)?;
+    let x = Argument::from(x_nhe);
+    turn.map_or(Ok(()), |turn| turn.forward(card, "heads", x, num_heads, x))
+}
+
+/// Rotates each head and rounds it to bfloat16.
+pub(crate) fn rotate_rounded(
+    card: Card,
+    table: &RopeTable,
+    x_nhe: Slice<'_, f32>,
+    num_heads: usize,
+    positions_n: Numbers<'_>,
+    out_nhe: SliceMut<'_, bf16>,
+) -> Result<()> {
+    assert_eq!(out_nhe.len(), x_nhe.len(), "both have one length");
+    let turn = Turn::of(card, table, x_nhe.len(), num_heads, positions_n)?;
+    turn.map_or(Ok(()), |turn| turn.forward(card, "heads_bf16", x_nhe.into(), num_heads, out_nhe.into()))
 }
 
 /// Rotates the gradient of each head back in its place.
@@ -76,7 +70,7 @@ pub(crate) fn rotate_back(
     positions_n: Numbers<'_>,
 ) -> Result<()> {
     let Some(Turn { width, angles, positions, grid }) =
-        Turn::of(card, table, &d_nhe, num_heads, positions_n)?
+        Turn::of(card, table, d_nhe.len(), num_heads, positions_n)?
     else {
         return Ok(());
     };
@@ -98,7 +92,7 @@ impl Turn {
     fn of(
         card: Card,
         table: &RopeTable,
-        x_nhe: &SliceMut<'_, f32>,
+        len: usize,
         num_heads: usize,
         positions_n: Numbers<'_>,
     ) -> Result<Option<Self>> {
@@ -106,13 +100,37 @@ impl Turn {
         if rows == 0 {
             return Ok(None);
         }
-        let width = x_nhe.len() / (rows * num_heads);
-        assert_eq!(x_nhe.len(), rows * num_heads * width, "one position a row");
+        let width = len / (rows * num_heads);
+        assert_eq!(len, rows * num_heads * width, "one position a row");
         let last = positions_n.cpu().iter().max().map_or(0, |last| *last as usize + 1);
         assert!(last * width <= table.angles().len(), "positions are within the table");
         let (angles, positions) = (table.on(card)?, positions_n.on(card)?);
         // Both kernels have two floats an element of a head for each of four warps at most.
         let grid = Grid::of_rows(rows, THREADS, (8 * width * 4) as u32);
         Ok(Some(Self { width, angles, positions, grid }))
+    }
+
+    /// Queues the rotation of `x`, as queries without a bias and a norm.
+    fn forward(&self, card: Card, kernel: &str, x: Argument, num_heads: usize, out: Argument) -> Result<()> {
+        let Self { width, angles, positions, grid } = self;
+        let none = None::<&Buffer<f32>>;
+        let arguments = arguments![
+            x,
+            none,
+            none,
+            none,
+            0.0_f32,
+            &**angles,
+            &**positions,
+            none,
+            num_heads,
+            0_u32,
+            *width,
+            out,
+            none,
+            none,
+            none
+        ];
+        card.queue(kernel, *grid, arguments)
     }
 }

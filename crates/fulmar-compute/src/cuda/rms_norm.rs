@@ -4,6 +4,7 @@ use fulmar_core::Result;
 use fulmar_cuda::{Card, Grid, Slice, SliceMut, arguments};
 
 use super::{add_chunks, rows_each};
+use crate::FloatsMut;
 
 const THREADS: u32 = 128;
 
@@ -12,7 +13,7 @@ pub(crate) fn rms_norm(
     x_nd: Slice<'_, f32>,
     weight_d: Slice<'_, f32>,
     eps: f32,
-    out_nd: SliceMut<'_, f32>,
+    out_nd: FloatsMut<'_>,
     inv_rms_n: SliceMut<'_, f32>,
 ) -> Result<()> {
     let (rows, width) = (inv_rms_n.len(), weight_d.len());
@@ -20,7 +21,8 @@ pub(crate) fn rms_norm(
     if rows == 0 {
         return Ok(());
     }
-    card.queue("rms_norm", grid(rows, width), arguments![x_nd, weight_d, eps, width, out_nd, inv_rms_n])
+    let (kernel, out) = out_nd.written_by(card, ["rms_norm", "rms_norm_bf16"])?;
+    card.queue(kernel, grid(rows, width), arguments![x_nd, weight_d, eps, width, out, inv_rms_n])
 }
 
 pub(crate) fn rms_norm_backward(

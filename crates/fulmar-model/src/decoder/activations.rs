@@ -28,8 +28,8 @@ pub(crate) struct Activations {
     pub(super) without_adapter: bool,
 }
 
-/// Most floats of activations that are kept between passes that store none for a backward pass.
-const SPARE_FLOATS_MAX: usize = 1 << 26;
+/// Most bytes of activations that are kept between passes that store none for a backward pass.
+const SPARE_BYTES_MAX: usize = 1 << 28;
 
 /// The memory of passes that store no activations for a backward pass, used again by the next one.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl Spare {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut activations = std::mem::take(&mut *lock());
         let result = pass(&mut activations);
-        if activations.num_floats() <= SPARE_FLOATS_MAX {
+        if activations.num_bytes() <= SPARE_BYTES_MAX {
             *lock() = activations;
         }
         result
@@ -80,10 +80,10 @@ impl Activations {
         }
     }
 
-    pub(super) fn num_floats(&self) -> usize {
-        let layers = self.layers.iter().map(LayerActivations::num_floats).sum::<usize>();
-        let inputs = self.inputs.iter().map(Memory::capacity).sum::<usize>();
-        let shared = self.workspace.num_floats() + self.scratch.num_floats();
-        layers + inputs + self.x.capacity() + self.head.num_floats() + shared
+    pub(super) fn num_bytes(&self) -> usize {
+        let layers = self.layers.iter().map(LayerActivations::num_bytes).sum::<usize>();
+        let inputs = self.inputs.iter().map(Memory::num_bytes).sum::<usize>();
+        let shared = self.workspace.num_bytes() + self.scratch.num_bytes();
+        layers + inputs + self.x.num_bytes() + self.head.num_bytes() + shared
     }
 }

@@ -102,7 +102,7 @@ impl Decoder {
         let lora = self.merged_lora()?;
         let Activations { packed, layers, inputs, x: d_x, rope, workspace, scratch, .. } = activations;
         let Some(rope) = rope else { return Ok(()) };
-        scratch.resize(&self.config, packed.ids.len(), self.compute);
+        scratch.resize(&self.config, packed.ids.len(), self.compute, self.activation_dtype());
         self.compute.check()?;
         for index in (0..self.layout.layers.len()).rev() {
             let layer = self.layer(index, lora);

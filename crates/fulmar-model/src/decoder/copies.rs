@@ -9,7 +9,8 @@ use crate::panels::PanelCache;
 impl Decoder {
     /// Moves the decoder, its weights and its adapter to `device`. Drops gradients. On a GPU a decoder is scored and trained, and an
     /// [`Engine`](crate::Engine) draws from it; with f32 weights, with the bits of the CPU. Weights in bfloat16 are multiplied there
-    /// by what is rounded to bfloat16, as by [`MatmulPrecision::Bf16`] of [`Decoder::multiply_in`].
+    /// by what is rounded to bfloat16, as by [`MatmulPrecision::Bf16`] of [`Decoder::multiply_in`], and attention computes with
+    /// queries, keys and values in bfloat16, if heads have a width of 64, 80, 96, 128 or 256.
     ///
     /// # Errors
     /// `Unavailable`, with the reason, if there is no such device; `OutOfMemory` if the weights do not fit in its memory. After an error the decoder is unchanged.
@@ -90,7 +91,8 @@ impl Decoder {
     /// Returns the decoder with its weights in `dtype`, each rounded to the nearest. [`Dtype::Bf16`] takes
     /// half the memory, and half the time to read when few rows are computed, as in decoding. Sums and
     /// activations use single precision, so every result has the bits of the rounded weights in single
-    /// precision; on a GPU products round what they multiply by these weights, too. An [`Optimizer`](crate::Optimizer) keeps master copies that are not rounded. An adapter
+    /// precision; on a GPU what these weights are multiplied by, and what attention reads, is rounded, too, see
+    /// [`Decoder::move_to`]. An [`Optimizer`](crate::Optimizer) keeps master copies that are not rounded. An adapter
     /// stays in single precision; gradients are dropped.
     ///
     /// # Errors

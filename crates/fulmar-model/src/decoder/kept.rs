@@ -181,7 +181,7 @@ impl Decoder {
         if let Some(rows) = &rows {
             activations.resize(policy, kept.layers.len());
             let Activations { packed, layers, x, rope, workspace, .. } = activations;
-            workspace.resize(&self.config, rows.len(), self.compute);
+            workspace.resize(&self.config, rows.len(), self.compute, self.activation_dtype());
             let rope = rope.get_or_insert_with(|| self.config.rope());
             rope.extend_to(packed.positions.iter().max().map_or(0, |last| *last as usize + 1));
             let mut parts: Vec<_> = kept.layers.iter().zip(layers).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fulmar_compute::{Compute, MatRef, View, ViewMut};
+use fulmar_compute::{Compute, Floats, MatRef, View, ViewMut};
 
 use super::{MergedWeights, Pair};
 use crate::parameters::Linear;
@@ -30,7 +30,7 @@ impl<'a> LayerLora<'a> {
         &self,
         linear: &Linear,
         d_out: View<'_, f32>,
-        input: View<'_, f32>,
+        input: Floats<'_>,
         d_in: ViewMut<'_, f32>,
         mut gradients: ViewMut<'_, f32>,
     ) {
@@ -40,7 +40,7 @@ impl<'a> LayerLora<'a> {
             (compute.workspace(rows * rank), compute.workspace(rows * rank), compute.workspace(b.len()));
         let (Some(mut inner), Some(mut d_inner), Some(mut scaled)) = memory else { return };
         let (d_out, input) =
-            (MatRef::new(d_out, rows, linear.outputs), MatRef::new(input, rows, linear.inputs));
+            (MatRef::new(d_out, rows, linear.outputs), MatRef::of(input, rows, linear.inputs));
         let of_a = MatRef::new(self.weights.slice(a.clone()), rank, linear.inputs);
         // s input A^T
         compute.matmul(&mut inner, input, of_a.transposed(), false);
