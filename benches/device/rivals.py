@@ -363,8 +363,8 @@ def decoders(rivals):
 
         exact = theirs(torch.float32)
         of_ours, of_theirs = error(ours("bf16"), ours("f32")), error(theirs(torch.bfloat16), exact)
-        found = {"ours": of_ours, "theirs": of_theirs, "ratio": of_ours / of_theirs}
-        return found | {"difference_in_f32": error(ours("f32"), exact)}
+        errors = {"ours": of_ours, "theirs": of_theirs, "ratio": of_ours / of_theirs}
+        return errors | {"difference_in_f32": error(ours("f32"), exact)}
 
     def decode():
         """The time of a step of a full batch: that of all tokens less that of the first two."""

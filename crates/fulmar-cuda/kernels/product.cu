@@ -335,12 +335,12 @@ __device__ __forceinline__ void product_gated(const Matrix& x, const Matrix& gat
 
 // y = x w^T. Grid: ceil(O / 128) by ceil(N / ROWS); shared memory: 3 * (128 + ROWS) * 72 elements. Of 8 rows: ceil(O / 16) by
 // ceil(N / 8), and 8 * 4 * (16 + 8) * 72 elements with 8 * 16 * 8 floats. With `adds`, an f32 result is added to what y holds.
-#define PRODUCT(name, rows_each, type)                                                                               \
-    KERNEL(name, THREADS,                                                                                            \
-           (const uint16_t* x_nk, const uint16_t* w_ok, type* y_no, uint32_t rows, uint32_t outs, uint32_t inner,    \
-            uint32_t adds)) {                                                                                        \
-        const Matrix x(x_nk, rows, inner), w(w_ok, outs, inner);                                                     \
-        product<rows_each>(x, w, blockIdx.x, inner, Result<type>{y_no, nullptr, rows, outs, adds});                  \
+#define PRODUCT(name, rows_each, type)                                                                            \
+    KERNEL(name, THREADS,                                                                                         \
+           (const uint16_t* x_nk, const uint16_t* w_ok, type* y_no, uint32_t rows, uint32_t outs, uint32_t inner, \
+            uint32_t adds)) {                                                                                     \
+        const Matrix x(x_nk, rows, inner), w(w_ok, outs, inner);                                                  \
+        product<rows_each>(x, w, blockIdx.x, inner, Result<type>{y_no, nullptr, rows, outs, adds});               \
     }
 PRODUCT(product_8, 8, float)
 PRODUCT(product_64, 64, float)
@@ -351,16 +351,17 @@ PRODUCT(product_128_bf16, 128, uint16_t)
 
 // Up to three products of the same rows, each plus a bias if there is one; O is 0 for those that are not there. Grid and shared
 // memory as above, with the blocks of all three along the first direction.
-#define PRODUCT_EACH(name, rows_each, type)                                                                           \
-    KERNEL(name, THREADS,                                                                                             \
-           (const uint16_t* x_nk, uint32_t rows, uint32_t inner, const uint16_t* w1_ok, const float* bias1_o,         \
-            type* y1_no, uint32_t outs1, const uint16_t* w2_ok, const float* bias2_o, type* y2_no, uint32_t outs2,    \
-            const uint16_t* w3_ok, const float* bias3_o, type* y3_no, uint32_t outs3)) {                              \
-        uint32_t block = blockIdx.x;                                                                                  \
-        const Product<type> first{w1_ok, bias1_o, y1_no, outs1}, second{w2_ok, bias2_o, y2_no, outs2};                \
-        const Product<type> own = product_of(block, OUTS_OF<rows_each>, first, second, {w3_ok, bias3_o, y3_no, outs3}); \
-        const Matrix x(x_nk, rows, inner), w(own.w_ok, own.outs, inner);                                              \
-        product<rows_each>(x, w, block, inner, Result<type>{own.y_no, own.bias_o, rows, own.outs, 0});                \
+#define PRODUCT_EACH(name, rows_each, type)                                                                        \
+    KERNEL(name, THREADS,                                                                                          \
+           (const uint16_t* x_nk, uint32_t rows, uint32_t inner, const uint16_t* w1_ok, const float* bias1_o,      \
+            type* y1_no, uint32_t outs1, const uint16_t* w2_ok, const float* bias2_o, type* y2_no, uint32_t outs2, \
+            const uint16_t* w3_ok, const float* bias3_o, type* y3_no, uint32_t outs3)) {                           \
+        uint32_t block = blockIdx.x;                                                                               \
+        const Product<type> first{w1_ok, bias1_o, y1_no, outs1}, second{w2_ok, bias2_o, y2_no, outs2},             \
+            third{w3_ok, bias3_o, y3_no, outs3};                                                                   \
+        const Product<type> own = product_of(block, OUTS_OF<rows_each>, first, second, third);                     \
+        const Matrix x(x_nk, rows, inner), w(own.w_ok, own.outs, inner);                                           \
+        product<rows_each>(x, w, block, inner, Result<type>{own.y_no, own.bias_o, rows, own.outs, 0});             \
     }
 PRODUCT_EACH(product_each_8, 8, float)
 PRODUCT_EACH(product_each_64, 64, float)
@@ -371,12 +372,12 @@ PRODUCT_EACH(product_each_128_bf16, 128, uint16_t)
 
 // act = silu(x gate^T) * (x up^T) for gate and up [I, K], in bfloat16; both products as well, if there is a place for them. Grid and
 // shared memory as those of 2 I outputs.
-#define PRODUCT_SWIGLU(name, rows_each)                                                                              \
-    KERNEL(name, THREADS,                                                                                            \
-           (const uint16_t* x_nk, const uint16_t* gate_ik, const uint16_t* up_ik, float* gate_ni, float* up_ni,      \
-            uint16_t* act_ni, uint32_t rows, uint32_t width, uint32_t inner)) {                                      \
-        const Matrix x(x_nk, rows, inner), gate(gate_ik, width, inner), up(up_ik, width, inner);                     \
-        product_gated<rows_each>(x, gate, up, inner, Gated{gate_ni, up_ni, act_ni, rows, width});                    \
+#define PRODUCT_SWIGLU(name, rows_each)                                                                         \
+    KERNEL(name, THREADS,                                                                                       \
+           (const uint16_t* x_nk, const uint16_t* gate_ik, const uint16_t* up_ik, float* gate_ni, float* up_ni, \
+            uint16_t* act_ni, uint32_t rows, uint32_t width, uint32_t inner)) {                                 \
+        const Matrix x(x_nk, rows, inner), gate(gate_ik, width, inner), up(up_ik, width, inner);                \
+        product_gated<rows_each>(x, gate, up, inner, Gated{gate_ni, up_ni, act_ni, rows, width});               \
     }
 PRODUCT_SWIGLU(product_swiglu_8, 8)
 PRODUCT_SWIGLU(product_swiglu_64, 64)

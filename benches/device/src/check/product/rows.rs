@@ -14,7 +14,7 @@ use crate::report::Report;
 const ROWS_MAX: usize = 512;
 
 /// The same on the emulated GPU.
-const SMALL_COUNTS: [usize; 10] = [1, 2, 7, 8, 9, 33, 63, 64, 65, 129];
+const SMALL_COUNTS: [usize; 7] = [1, 8, 9, 33, 64, 65, 129];
 
 /// Places of a row, and of an output, in a batch: at both ends of an instruction, a warp and a tile.
 const PLACES: [usize; 11] = [0, 1, 7, 8, 15, 16, 31, 63, 64, 127, 128];
