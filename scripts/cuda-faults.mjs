@@ -475,7 +475,7 @@ export const FAULTS = [
     '__shfl_down_sync(ALL, sum, 1)',
   ),
   {
-    ...tensor(
+    ...swiglu(
       'an activation has its factors in another order',
       'g / (1.0f + exp32(-g)) * u',
       'u / (1.0f + exp32(-g)) * g',

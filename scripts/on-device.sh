@@ -4,7 +4,7 @@
 # It needs bash, coreutils, NVIDIA's driver and the files of its folder, which `node scripts/device-bundle.mjs` makes. nvcc, PyTorch,
 # ncu and compute-sanitizer are used where they are. It changes no setting of the GPU. NAME is a part or a file of kernels. Parts run
 # in the order below, each with a limit in seconds, and FOLDER/report.json is written anew after each: see docs/cuda.md. The inputs of
-# checks are random by NUMBER, the time if there is none; the report has it.
+# checks are random by NUMBER, by default the time; the report has it.
 #
 # Exit status: 0 all checks passed, 1 one failed or did not run, 2 not built, 3 no GPU, 64 wrong arguments.
 set -u

@@ -36,7 +36,7 @@ struct Bench {
     goal: Option<Goal>,
 }
 
-/// What a bench must reach.
+/// The goal of a bench.
 #[derive(Clone, Copy)]
 enum Goal {
     /// The least share of the bandwidth of a copy.

@@ -98,7 +98,7 @@ struct Sampling {
     params: SamplingParams,
 }
 
-/// What an engine drew, and how long it took.
+/// The draws of an engine, and their times.
 struct Drawn {
     /// The ids of each sequence.
     ids: Vec<Vec<u32>>,

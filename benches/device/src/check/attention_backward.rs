@@ -84,7 +84,7 @@ fn tokens(card: &Card, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What a forward pass saved, and the gradients of its outputs.
+/// Results of a forward pass, and the gradients of its outputs.
 struct Saved<'a> {
     case: &'a Case,
     out: &'a [bf16],

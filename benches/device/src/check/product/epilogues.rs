@@ -1,5 +1,5 @@
-//! What follows the sums of a product in the same launch: other products of the same rows, biases, the gated activation. The bits are
-//! those of plain products, followed by these operations on the processor.
+//! Several products of the same rows in one launch, with biases or the gated activation. The bits are those of plain products,
+//! followed by these operations on the processor.
 
 use fulmar_core::Result;
 use fulmar_cuda::{Argument, Buffer, Card, Grid, arguments};
