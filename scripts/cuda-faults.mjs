@@ -435,9 +435,53 @@ export const FAULTS = [
   tensor('a step too few', '(min(inner - k, DEPTH) + STEP - 1) / STEP', 'min(inner - k, DEPTH) / STEP'),
   tensor(
     'outputs past the last are written, in bfloat16',
-    'if (o < outs && n < rows) store(y_no + (size_t)n * outs + o, total[l]',
-    'if (n < rows) store(y_no + (size_t)n * outs + o, total[l]',
+    'if (o >= outs || n >= rows) return;',
+    'if (n >= rows) return;',
   ),
+  tensor('a bias is left out', 'bias_o == nullptr ? sum : sum + bias_o[o]', 'sum'),
+  tensor('a bias is that of the next output', 'sum + bias_o[o]', 'sum + bias_o[o ^ 1]'),
+  tensor(
+    'blocks of a second product are counted from the first one on',
+    'block -= first.blocks(outs_each);',
+    '',
+  ),
+  tensor(
+    'blocks of a third product are counted from the second one on',
+    'block -= second.blocks(outs_each);',
+    '',
+  ),
+  tensor('a block that is not whole is left out', '(outs + outs_each - 1) / outs_each', 'outs / outs_each'),
+  tensor('a gate is taken for what it multiplies', 'if (line / EACH % 2 == 0)', 'if (line / EACH % 2 != 0)'),
+  tensor('lines of two weights are taken in turn', 'line / (2 * EACH) * EACH + line % EACH', 'line / 2'),
+  tensor(
+    'a gate is rounded before its activation',
+    '::put(act_ni + at, gated(gate, up));',
+    '::put(act_ni + at, gated(widened(rounded(gate)), up));',
+  ),
+  tensor(
+    'a gate is written to the place of what it multiplies',
+    'gate_ni[at] = gate, up_ni[at] = up;',
+    'gate_ni[at] = up, up_ni[at] = gate;',
+  ),
+  tensor(
+    'an activation past the last is written',
+    'if (i >= width || n >= rows) return;',
+    'if (n >= rows) return;',
+  ),
+  tensor('an activation of many rows is in another place', 'o / 32 * 16 + o % 32', 'o / 2'),
+  tensor(
+    'an activation of few rows is multiplied by the next gate',
+    '__shfl_down_sync(ALL, sum, EACH)',
+    '__shfl_down_sync(ALL, sum, 1)',
+  ),
+  {
+    ...swiglu(
+      'an activation has its factors in another order',
+      'g / (1.0f + exp32(-g)) * u',
+      'u / (1.0f + exp32(-g)) * g',
+    ),
+    file: 'swiglu.cuh',
+  },
   tensor('a line of shared memory is not aligned', 'STRIDE = LEN + 8;', 'STRIDE = LEN + 4;'),
   norm(
     'a sum begins before its row is loaded',

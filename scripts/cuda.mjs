@@ -74,9 +74,14 @@ const WANTED = {
   rms_norm_bf16: WIDE,
   embed_f32: WIDE,
   product_f32: [/\bLDS\.128/],
-  product_8: TENSOR,
-  product_64: TENSOR,
-  product_128: TENSOR,
+  ...Object.fromEntries(
+    [8, 64, 128].flatMap((rows) => [
+      [`product_${rows}`, TENSOR],
+      [`product_each_${rows}`, TENSOR],
+      [`product_each_${rows}_bf16`, TENSOR],
+      [`product_swiglu_${rows}`, TENSOR],
+    ]),
+  ),
   product_d_w: TENSOR_COLUMNS,
   product_dt_x: TENSOR_COLUMNS,
 }

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Checks and measures Fulmar's kernels on the GPU of this machine: bash on-device.sh [--budget 540] [--only NAME] [--out FOLDER]
+# Checks and measures Fulmar's kernels on the GPU of this machine: bash on-device.sh [--budget 540] [--only NAME] [--out FOLDER] [--seed NUMBER]
 #
 # It needs bash, coreutils, NVIDIA's driver and the files of its folder, which `node scripts/device-bundle.mjs` makes. nvcc, PyTorch,
 # ncu and compute-sanitizer are used where they are. It changes no setting of the GPU. NAME is a part or a file of kernels. Parts run
-# in the order below, each with a limit in seconds, and FOLDER/report.json is written anew after each: see docs/cuda.md.
+# in the order below, each with a limit in seconds, and FOLDER/report.json is written anew after each: see docs/cuda.md. The inputs of
+# checks are random by NUMBER, by default the time; the report has it.
 #
 # Exit status: 0 all checks passed, 1 one failed or did not run, 2 not built, 3 no GPU, 64 wrong arguments.
 set -u
 bundle=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export program=$bundle/fulmar-device
-parts='here checks benches rivals sanitizer ncu'
-budget=540 only='' out=$PWD/device-report
+parts='here checks benches model rivals sanitizer ncu'
+budget=540 only='' out=$PWD/device-report seed=$(date +%s)
 PATH=$PATH:/usr/local/cuda/bin
 
 refuse() { # status, sentence
@@ -19,16 +20,18 @@ refuse() { # status, sentence
 }
 
 while (($# > 0)); do
-  (($# > 1)) || [[ $1 != --* ]] || refuse 64 "$1 must have a value, and be one of --budget, --only, --out"
+  (($# > 1)) || [[ $1 != --* ]] || refuse 64 "$1 must have a value, and be one of --budget, --only, --out, --seed"
   case $1 in
     --budget) budget=$2 ;;
     --only) only=$2 ;;
     --out) out=$2 ;;
-    *) refuse 64 "option must be one of --budget, --only, --out: got $1" ;;
+    --seed) seed=$2 ;;
+    *) refuse 64 "option must be one of --budget, --only, --out, --seed: got $1" ;;
   esac
   shift 2
 done
 [[ $budget =~ ^[1-9][0-9]{0,4}$ ]] || refuse 64 "--budget must be seconds, from 1 to 99999: got $budget"
+[[ $seed =~ ^[0-9]{1,18}$ ]] || refuse 64 "--seed must be a whole number of at most 18 digits: got $seed"
 kernels=() # options of fulmar-device
 if [[ " $parts " == *" $only "* ]]; then
   parts=$only
@@ -48,7 +51,7 @@ esac
 mkdir -p "$out" && out=$(cd "$out" && pwd) || refuse 64 "--out must be a folder that can be written: got $out"
 # Of an earlier run, by their names.
 rm -f "$out"/{parts.txt,here.txt,ncu.csv,report.json} "$out"/{checks,benches,rivals}.jsonl \
-  "$out"/{here,checks,benches,rivals,memcheck,racecheck,synccheck,ncu}.log
+  "$out"/{here,checks,benches,model,rivals,memcheck,racecheck,synccheck,ncu}.log
 
 # Writes what there is, a name and a value a line.
 describe() {
@@ -103,17 +106,23 @@ if has here; then
   cp "$out/here.log" "$out/here.txt"
 fi
 if has checks; then
-  run_part checks 150 "$program" check --records "$out/checks.jsonl" "${kernels[@]}" || result=1
+  run_part checks 150 "$program" check --records "$out/checks.jsonl" --seed "$seed" "${kernels[@]}" || result=1
 fi
 if has benches; then
   run_part benches 140 "$program" bench --records "$out/benches.jsonl" "${kernels[@]}"
 fi
+model=() # options of rivals.py
+if has model && [[ -z $only || $only == model || $only == decoder ]]; then
+  # A gigabyte that the report has no use for.
+  folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT
+  run_part model 20 "$program" model "$folder" && model=(--model "$folder")
+fi
 if has rivals; then
-  run_part rivals 120 python3 "$bundle/rivals.py" --wheels "$bundle/wheels" --records "$out/rivals.jsonl" "${kernels[@]}"
+  run_part rivals 120 python3 "$bundle/rivals.py" --wheels "$bundle/wheels" --records "$out/rivals.jsonl" "${model[@]}" "${kernels[@]}"
 fi
 if has sanitizer; then
   for tool in memcheck racecheck synccheck; do
-    run_part "$tool" 23 compute-sanitizer --tool "$tool" --error-exitcode 9 "$program" check "${kernels[@]}"
+    run_part "$tool" 23 compute-sanitizer --tool "$tool" --error-exitcode 9 "$program" check --sizes small "${kernels[@]}"
     case $? in
       0 | 4 | 5 | 124 | 137) ;; # no answer is no failed check
       *) result=1 ;;

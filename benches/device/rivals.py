@@ -1,8 +1,8 @@
 """Times of PyTorch, torch.compile and Liger for the benches of `fulmar-device bench`, by the same names.
 
-    python3 rivals.py [--wheels FOLDER] [--records FILE] [--only NAME] [--device cpu]
+    python3 rivals.py [--wheels FOLDER] [--records FILE] [--model FOLDER] [--only NAME] [--device cpu]
 
-Each rival writes one JSON object a line. Exit status 4: PyTorch, or a GPU for it, is missing. `--device cpu` runs small shapes on
+Each rival writes one JSON object a line. `--model` is what `fulmar-device model` wrote: transformers scores the same ids. Exit status 4: PyTorch, or a GPU for it, is missing. `--device cpu` runs small shapes on
 the processor, to test this file.
 """
 
@@ -40,6 +40,7 @@ def arguments():
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--wheels", type=Path)
     parser.add_argument("--records", type=Path)
+    parser.add_argument("--model", type=Path)
     parser.add_argument("--only", help="a file of kernels")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     return parser.parse_args()
@@ -72,14 +73,24 @@ class Rivals:
         return self.torch.randn(*shape, device=self.device, dtype=dtype or self.torch.float32)
 
     def measure(self, name, rival, file, make, goal=None, operations=0):
-        """Times what `make` returns, or says why it cannot: another rival may run where this one does not."""
+        """Times what `make` returns."""
+
+        def times():
+            milliseconds = self.slower_round(make())
+            rate = {"teraflops": operations / milliseconds / 1e9} if operations else {}
+            return {"milliseconds": milliseconds, **rate}
+
+        self.add(name, rival, file, times, goal)
+
+    def add(self, name, rival, file, find, goal=None):
+        """Writes what `find` returns, or says why it cannot: another rival may run where this one does not."""
         if self.options.only not in (None, file):
             return
         record = {"name": name, "rival": rival, "goal": goal}
         try:
-            record["milliseconds"] = self.slower_round(make())
-            if operations:
-                record["teraflops"] = operations / record["milliseconds"] / 1e9
+            record |= find()
+        except ModuleNotFoundError as error:
+            record["error"] = f"skipped: {error.name} is missing"
         except Exception as error:  # noqa: BLE001: the report names it
             record["error"] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         self.write(record)
@@ -245,7 +256,6 @@ def row_kernels(rivals):
 def products(rivals):
     """Products by cuBLAS, as PyTorch calls it; the large one in bfloat16 is the limit of the device."""
     torch = rivals.torch
-    torch.backends.cuda.matmul.allow_tf32 = False
 
     def product(name, rival, file, shape, dtype, goal=None, columns=""):
         rows, outs, inner = shape if rivals.is_gpu else (4, 64, 64)
@@ -300,6 +310,107 @@ def attention(rivals):
     rivals.measure("attention 256 x 2048 keys", "torch", "attention", rows, goal=0.6)
 
 
+def decoders(rivals):
+    """Whole decoders by transformers: log-probs in bfloat16, drawn tokens, and steps of training."""
+    torch = rivals.torch
+    half_b = {"vocab_size": 151936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24}
+    half_b |= {"num_attention_heads": 14, "num_key_value_heads": 2}
+    layers_of_3_b = {"vocab_size": 4096, "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 4}
+    layers_of_3_b |= {"num_attention_heads": 16, "num_key_value_heads": 2}
+    tiny = {"vocab_size": 150, "hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 2}
+    tiny |= {"num_attention_heads": 2, "num_key_value_heads": 1}
+
+    def random_model(shape):
+        from transformers import Qwen2Config, Qwen2ForCausalLM
+
+        config = Qwen2Config(**rivals.sized(shape, tiny), max_position_embeddings=4096, tie_word_embeddings=True)
+        with torch.device(rivals.device):
+            return Qwen2ForCausalLM._from_config(config, dtype=torch.bfloat16)
+
+    def seconds(work):
+        if rivals.is_gpu:
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        work()
+        if rivals.is_gpu:
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    def log_probs():
+        """Mean errors of log-probs in bfloat16 against f32, of ours and theirs, with the same weights and ids."""
+        from transformers import AutoModelForCausalLM
+
+        folder = rivals.options.model
+        if folder is None:
+            return {"error": "skipped: there is no model"}
+        found = json.loads((folder / "log_probs.json").read_text(encoding="utf8"))
+        ids = torch.tensor(found["ids"], device=rivals.device)
+
+        def theirs(dtype):
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(rivals.device)
+            rows = []
+            for row in ids:
+                with torch.no_grad():
+                    logits = model(row[None, :-1]).logits[0].double()
+                rows.append(torch.log_softmax(logits, -1).gather(1, row[1:, None])[:, 0])
+            return torch.stack(rows)
+
+        def ours(name):
+            return torch.tensor(found[name], dtype=torch.float64, device=rivals.device)[:, 1:]
+
+        def error(of, exact):
+            return (of - exact).abs().mean().item()
+
+        exact = theirs(torch.float32)
+        of_ours, of_theirs = error(ours("bf16"), ours("f32")), error(theirs(torch.bfloat16), exact)
+        errors = {"ours": of_ours, "theirs": of_theirs, "ratio": of_ours / of_theirs}
+        return errors | {"difference_in_f32": error(ours("f32"), exact)}
+
+    def decode():
+        """The time of a step of a full batch: that of all tokens less that of the first two."""
+        count, prompt, drawn = rivals.sized((256, 512, 128), (3, 5, 4))
+        model = random_model(half_b).eval()
+        ids = torch.randint(0, model.config.vocab_size, (count, prompt), device=rivals.device)
+        options = {"attention_mask": torch.ones_like(ids), "do_sample": True, "top_k": 0, "pad_token_id": 0}
+
+        def generate(new):
+            with torch.no_grad():
+                model.generate(ids, max_new_tokens=new, min_new_tokens=new, **options)
+
+        generate(2)
+        steps = [(seconds(lambda: generate(drawn)) - seconds(lambda: generate(2))) / (drawn - 2) for _ in range(ROUNDS)]
+        return {"milliseconds": 1e3 * max(steps), "tokens_per_second": count / max(steps)}
+
+    def training(shape):
+        def find():
+            sequences, length, at_once = rivals.sized((32, 1024, 8), (2, 9, 1))
+            model = random_model(shape).train()
+            for layer in model.model.layers:
+                layer.compile()
+            ids = torch.randint(0, model.config.vocab_size, (sequences, length), device=rivals.device)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=rivals.is_gpu)
+
+            def step():
+                for part in ids.split(at_once):
+                    logits = model(part[:, :-1], use_cache=False).logits.float()
+                    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten())
+                    (loss * len(part) / sequences).backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+
+            step()  # compiles
+            slower = max(seconds(step) for _ in range(ROUNDS))
+            return {"milliseconds": 1e3 * slower, "tokens_per_second": ids.numel() / slower}
+
+        return find
+
+    rivals.add("log-probs in bf16", "transformers", "decoder", log_probs, goal=1.2)
+    rivals.add("decode 0.5 B", "transformers", "decoder", decode, goal=5.0)
+    rivals.add("training 0.5 B", "transformers, torch.compile", "decoder", training(half_b), goal=1.2)
+    rivals.add("training 3 B layers", "transformers, torch.compile", "decoder", training(layers_of_3_b), goal=1.2)
+
+
 def main():
     options = arguments()
     try:
@@ -311,7 +422,8 @@ def main():
     add_wheels(options.wheels)
     torch.manual_seed(22)
     rivals = Rivals(torch, options)
-    for part in (log_prob, draws, row_kernels, products, attention):
+    torch.backends.cuda.matmul.allow_tf32 = False
+    for part in (log_prob, draws, row_kernels, products, attention, decoders):
         part(rivals)
 
 

@@ -18,7 +18,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { root, run } from '../../scripts/steps.mjs'
 
-const PARTS = ['here', 'checks', 'benches', 'rivals', 'memcheck', 'racecheck', 'synccheck', 'ncu']
+const PARTS = ['here', 'checks', 'benches', 'model', 'rivals', 'memcheck', 'racecheck', 'synccheck', 'ncu']
 const FILES = {
   'on-device.sh': 'scripts/on-device.sh',
   'fulmar-device': 'target/debug/fulmar-device',
@@ -69,7 +69,7 @@ async function onDevice(args, { env = {}, tools = {}, remove = [], text = {} } =
 const resultsOf = (report) => Object.fromEntries(report.parts.map(({ name, result }) => [name, result]))
 
 test('all checks pass, and the report has every part in its order', async () => {
-  const { code, output, report, path } = await onDevice([])
+  const { code, output, report, path } = await onDevice(['--seed', '907'])
   assert.equal(code, 0, output)
   assert.deepEqual(
     report.parts.map(({ name }) => name),
@@ -82,14 +82,36 @@ test('all checks pass, and the report has every part in its order', async () => 
   assert.equal(results.ncu, 'skipped: ncu is missing')
   assert.equal(report.here.device, 'emulated GPU')
   assert.equal(report.here['compute-sanitizer'], 'missing')
-  assert.ok(report.checks.every(({ passed, failed }) => passed > 0 && failed === 0))
+  assert.ok(report.checks.every(({ seed, passed, failed }) => seed === 907 && passed > 0 && failed === 0))
   const copy = report.benches.find(({ name }) => name === 'copy')
   assert.ok(copy.gigabytes_per_second > 0)
   const bench = report.benches.find(({ name }) => name === 'log_prob')
   assert.equal(bench.milliseconds.length, 2)
-  assert.ok(bench.share > 0 && bench.goal === 0.85)
+  assert.ok(bench.share > 0 && bench.goal === 0.85 && bench.goal_of === 'copy')
+  assert.equal(results.model, 'done')
+  const decoders = report.benches.slice(-4)
+  assert.deepEqual(
+    decoders.map(({ name, goal_of }) => [name, goal_of]),
+    [
+      ['decode 0.5 B', 'tokens_per_second'],
+      ['training 0.5 B', 'peak'],
+      ['training 3 B layers', 'peak'],
+      ['GRPO 0.5 B', undefined],
+    ],
+  )
+  assert.ok(
+    decoders.every(({ milliseconds }) => milliseconds.length === 2 && milliseconds.every((time) => time > 0)),
+  )
+  assert.deepEqual(Object.keys(decoders[3].parts), ['draw', 'forward', 'backward', 'optimizer'])
   const table = output.slice(output.indexOf('name  ')).trimEnd().split('\n')
   assert.ok(table.length <= 60 && table.some((line) => /short by \d+ %|met$/.test(line)))
+  assert.ok(!table.some((line) => /lines more/.test(line)))
+  assert.ok(
+    table.some((line) => /^decode 0.5 B 3 x \(5 \+ 4\) +[\d.]+ ms, \d+ tokens\/s +\d+ % of goal/.test(line)),
+  )
+  assert.ok(
+    table.some((line) => /^training 0.5 B .* 30 % of peak wanted, which was not measured$/.test(line)),
+  )
   assert.equal(table.at(-1), `report: ${path}`)
 })
 
@@ -131,10 +153,12 @@ test('wrong arguments are exit status 64, with a sentence', async () => {
     assert.equal(code, 64, output)
     assert.match(output, sentence)
   }
-  await refused(['--fast', '1'], /option must be one of --budget, --only, --out: got --fast/)
+  await refused(['--fast', '1'], /option must be one of --budget, --only, --out, --seed: got --fast/)
   await refused(['--budget'], /--budget must have a value/)
   for (const budget of ['0', '1.5', '100000', 'x'])
     await refused(['--budget', budget], /--budget must be seconds, from 1 to 99999/)
+  for (const seed of ['-1', '1.5', 'x'])
+    await refused(['--seed', seed], /--seed must be a whole number of at most 18 digits: got/)
   await refused(
     ['--only', 'nothing'],
     /--only must be one of attention, .*got "nothing"; or a part, one of here/,

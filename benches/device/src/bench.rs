@@ -1,6 +1,7 @@
-//! Times of kernels, as a share of the bandwidth of a copy that is measured first, in the same process.
+//! Times of kernels, as a share of the bandwidth of a copy that is measured first, in the same process, then those of whole decoders.
 
 mod attention;
+mod decoder;
 
 use bytemuck::Pod;
 use fulmar_core::{Result, Rng};
@@ -10,7 +11,7 @@ use fulmar_objective::{DrawMethod, DrawOptions, draw_rng};
 use half::bf16;
 use serde_json::{Value, json};
 
-use crate::numbers::random;
+use crate::numbers::Repeated;
 use crate::report::write;
 use crate::{Options, check};
 
@@ -19,9 +20,6 @@ const TIMES: usize = 20;
 
 /// Rounds of each bench: the slower one counts.
 const ROUNDS: usize = 2;
-
-/// Numbers that are drawn; longer inputs repeat them.
-const DRAWN: usize = 1 << 22;
 
 /// Kernels of products in bfloat16: by the rows of a block, and those of gradients.
 const PRODUCTS: [&str; 5] = ["product_8", "product_64", "product_128", "product_d_w", "product_dt_x"];
@@ -34,8 +32,35 @@ struct Bench {
     file: &'static str,
     kernel: &'static str,
     make: fn(&Card) -> Result<Work>,
-    /// The least share of the bandwidth of a copy; without one the time is written alone.
-    goal: Option<f64>,
+    /// Without one the time is written alone.
+    goal: Option<Goal>,
+}
+
+/// The goal of a bench.
+#[derive(Clone, Copy)]
+enum Goal {
+    /// The least share of the bandwidth of a copy.
+    Copy(f64),
+    /// The least share of the operations a second of the largest product, which `rivals.py` measures.
+    Peak(f64),
+    /// The least number of tokens a second.
+    TokensPerSecond(f64),
+    /// The longest time.
+    Milliseconds(f64),
+}
+
+impl Goal {
+    /// Adds the goal to the record of a bench, with what it is a share of.
+    fn add(self, record: &mut Value) {
+        let (goal, of) = match self {
+            Self::Copy(share) => (share, "copy"),
+            Self::Peak(share) => (share, "peak"),
+            Self::TokensPerSecond(rate) => (rate, "tokens_per_second"),
+            Self::Milliseconds(time) => (time, "milliseconds"),
+        };
+        record["goal"] = json!(goal);
+        record["goal_of"] = json!(of);
+    }
 }
 
 /// Queues one launch.
@@ -51,38 +76,64 @@ struct Work {
     operations: usize,
 }
 
-const BENCHES: [Bench; 31] = [
-    Bench { name: "log_prob", file: "log_prob", kernel: "log_prob_rows", make: log_prob, goal: Some(0.85) },
+const BENCHES: [Bench; 33] = [
+    Bench {
+        name: "log_prob",
+        file: "log_prob",
+        kernel: "log_prob_rows",
+        make: log_prob,
+        goal: Some(Goal::Copy(0.85)),
+    },
     Bench {
         name: "log_prob_and_gradient",
         file: "log_prob",
         kernel: "log_prob_and_backward_rows",
         make: log_prob_and_gradient,
-        goal: Some(0.85),
+        goal: Some(Goal::Copy(0.85)),
     },
     Bench { name: "top_k", file: "log_prob", kernel: "top_k_log_probs_rows", make: top_k, goal: None },
-    draw_bench("draw", |card| draw_of(card, &DrawOptions::default())),
-    draw_bench("draw_top_k", |card| {
+    draw_bench("draw", Some(0.20), |card| draw_of(card, &DrawOptions::default())),
+    draw_bench("draw_top_k", None, |card| {
         draw_of(card, &DrawOptions { top_k: Some(50), ..DrawOptions::default() })
     }),
-    draw_bench("draw_top_p", |card| draw_of(card, &DrawOptions { top_p: 0.9, ..DrawOptions::default() })),
-    draw_bench("draw_all_cuts", |card| draw_of(card, &all_cuts())),
-    draw_bench("draw_by_noise", |card| {
+    draw_bench("draw_top_p", Some(0.25), |card| {
+        draw_of(card, &DrawOptions { top_p: 0.9, ..DrawOptions::default() })
+    }),
+    draw_bench("draw_all_cuts", Some(0.35), |card| draw_of(card, &all_cuts())),
+    draw_bench("draw_by_noise", None, |card| {
         draw_of(card, &DrawOptions { draw_method: DrawMethod::GumbelMax, ..DrawOptions::default() })
     }),
-    Bench { name: "rms_norm", file: "rms_norm", kernel: "rms_norm", make: rms_norm, goal: Some(0.80) },
+    Bench {
+        name: "rms_norm",
+        file: "rms_norm",
+        kernel: "rms_norm",
+        make: rms_norm,
+        goal: Some(Goal::Copy(0.80)),
+    },
     Bench {
         name: "rms_norm_backward",
         file: "rms_norm",
         kernel: "rms_norm_backward",
         make: rms_norm_backward,
-        goal: Some(0.65),
+        goal: Some(Goal::Copy(0.65)),
     },
-    Bench { name: "gather", file: "rows", kernel: "gather_rows_4", make: gather, goal: Some(0.80) },
+    Bench {
+        name: "gather",
+        file: "rows",
+        kernel: "gather_rows_4",
+        make: gather,
+        goal: Some(Goal::Copy(0.80)),
+    },
     Bench { name: "scatter_add", file: "rows", kernel: "scatter_add_rows", make: scatter_add, goal: None },
     Bench { name: "swiglu", file: "swiglu", kernel: "swiglu", make: swiglu, goal: None },
     Bench { name: "cast", file: "cast", kernel: "f32_to_bf16", make: cast, goal: None },
-    Bench { name: "adamw", file: "optimizer", kernel: "adamw_step", make: adamw, goal: Some(0.85) },
+    Bench {
+        name: "adamw",
+        file: "optimizer",
+        kernel: "adamw_step",
+        make: adamw,
+        goal: Some(Goal::Copy(0.85)),
+    },
     Bench {
         name: "attention_f32",
         file: "attention_f32",
@@ -95,21 +146,21 @@ const BENCHES: [Bench; 31] = [
         file: "attention",
         kernel: "attention_128",
         make: attention::sequences,
-        goal: None,
+        goal: Some(Goal::Peak(0.35)),
     },
     Bench {
         name: "attention backward 16384 x 16 x 128",
         file: "attention_backward",
         kernel: "attention_backward_keys_128",
         make: attention::gradients,
-        goal: None,
+        goal: Some(Goal::Peak(0.22)),
     },
     Bench {
         name: "attention 256 x 2048 keys",
         file: "attention",
         kernel: "attention_segments_128",
         make: attention::rows,
-        goal: Some(0.70),
+        goal: Some(Goal::Copy(0.70)),
     },
     Bench { name: "product_f32", file: "product_f32", kernel: "product_f32", make: product_f32, goal: None },
     // Gate and up of 0.5 B, 3 B and 7 B parameters, and down of 3 B.
@@ -121,9 +172,24 @@ const BENCHES: [Bench; 31] = [
     // Both gradients of gate and up of 3 B.
     product("product 8192 x 2048 x 22016", 3, product_of::<8_192, 2_048, 22_016, 3>, None),
     product("product 22016 x 2048 x 8192", 4, product_of::<22_016, 2_048, 8_192, 4>, None),
-    product("product 1 x 22016 x 2048", 0, product_of::<1, 22_016, 2_048, 0>, Some(0.65)),
-    product("product 8 x 22016 x 2048", 0, product_of::<8, 22_016, 2_048, 0>, Some(0.65)),
-    product("product 64 x 22016 x 2048", 1, product_of::<64, 22_016, 2_048, 1>, Some(0.65)),
+    product("product 1 x 22016 x 2048", 0, product_of::<1, 22_016, 2_048, 0>, Some(Goal::Copy(0.65))),
+    product("product 8 x 22016 x 2048", 0, product_of::<8, 22_016, 2_048, 0>, Some(Goal::Copy(0.65))),
+    product("product 64 x 22016 x 2048", 1, product_of::<64, 22_016, 2_048, 1>, Some(Goal::Copy(0.65))),
+    // Gate, up and their activation of 0.5 B, and queries, keys and values with biases.
+    Bench {
+        name: "product swiglu 8192 x 4864 x 896",
+        file: "product",
+        kernel: "product_swiglu_128",
+        make: product_swiglu,
+        goal: None,
+    },
+    Bench {
+        name: "product q k v 8192 x 896",
+        file: "product",
+        kernel: "product_each_128_bf16",
+        make: product_q_k_v,
+        goal: None,
+    },
     product("product 256 x 22016 x 2048", 2, product_of::<256, 22_016, 2_048, 2>, None),
 ];
 
@@ -132,7 +198,7 @@ const fn product(
     name: &'static str,
     kernel: usize,
     make: fn(&Card) -> Result<Work>,
-    goal: Option<f64>,
+    goal: Option<Goal>,
 ) -> Bench {
     Bench { name, file: "product", kernel: PRODUCTS[kernel], make, goal }
 }
@@ -146,16 +212,19 @@ pub fn measure(card: &Card, options: &Options) -> Result<bool> {
     write(&format!("copy: {copy:.1} GB/s, read and written"));
     options.records.add(&json!({ "name": "copy", "gigabytes_per_second": copy }))?;
     let mut has_failed = false;
-    for bench in BENCHES.iter().filter(|bench| options.has(bench.file) && is_possible(card, bench)) {
-        let record = match record(card, bench, copy) {
-            Ok(record) => record,
-            Err(error) => {
-                has_failed = true;
-                json!({ "name": bench.name, "error": error.to_string() })
-            }
-        };
+    let mut add = |name: &str, record: Result<Value>| {
+        let record = record.unwrap_or_else(|error| {
+            has_failed = true;
+            json!({ "name": name, "error": error.to_string() })
+        });
         write(&record.to_string());
-        options.records.add(&record)?;
+        options.records.add(&record)
+    };
+    for bench in BENCHES.iter().filter(|bench| options.has(bench.file) && is_possible(card, bench)) {
+        add(bench.name, record(card, bench, copy))?;
+    }
+    for bench in decoder::BENCHES.iter().filter(|_| options.has("decoder")) {
+        add(bench.name, bench.record(card))?;
     }
     Ok(!has_failed)
 }
@@ -182,7 +251,7 @@ fn record(card: &Card, bench: &Bench, copy: f64) -> Result<Value> {
     let milliseconds = rounds(card, &mut || queue(card))?;
     let slower = milliseconds.iter().copied().fold(0.0, f64::max);
     let bandwidth = bytes as f64 / slower / 1e6;
-    Ok(json!({
+    let mut record = json!({
         "name": bench.name,
         "kernel": bench.kernel,
         "shape": shape,
@@ -192,8 +261,11 @@ fn record(card: &Card, bench: &Bench, copy: f64) -> Result<Value> {
         "gigabytes_per_second": bandwidth,
         "teraflops": operations as f64 / slower / 1e9,
         "share": (operations == 0).then_some(bandwidth / copy),
-        "goal": bench.goal,
-    }))
+    });
+    if let Some(goal) = bench.goal {
+        goal.add(&mut record);
+    }
+    Ok(record)
 }
 
 /// Returns the median of each round, in milliseconds.
@@ -261,8 +333,12 @@ fn top_k(card: &Card) -> Result<Work> {
     })
 }
 
-const fn draw_bench(name: &'static str, make: fn(&Card) -> Result<Work>) -> Bench {
-    Bench { name, file: "draw", kernel: "draw_rows", make, goal: None }
+const fn draw_bench(name: &'static str, goal_ms: Option<f64>, make: fn(&Card) -> Result<Work>) -> Bench {
+    let goal = match goal_ms {
+        Some(time) => Some(Goal::Milliseconds(time)),
+        None => None,
+    };
+    Bench { name, file: "draw", kernel: "draw_rows", make, goal }
 }
 
 /// Returns options with every cut.
@@ -427,20 +503,63 @@ fn product_of<const ROWS: usize, const OUTS: usize, const INNER: usize, const KE
     })
 }
 
+/// The activation of a feed-forward layer, which keeps gates and what they multiply, as training does.
+fn product_swiglu(card: &Card) -> Result<Work> {
+    let [rows, width, inner] = sized(card, [8_192, 4_864, 896], [130, 70, 80]);
+    let x = halves(card, "x", rows * inner)?;
+    let (gate_w, up_w) = (halves(card, "gate", width * inner)?, halves(card, "up", width * inner)?);
+    let (gate, up) = (card.poisoned::<f32>(rows * width)?, card.poisoned::<f32>(rows * width)?);
+    let act = card.poisoned::<bf16>(rows * width)?;
+    let queue = move |card: &Card| {
+        let grid = check::product::grid(rows, 2 * width, check::product::KERNELS[2]);
+        let arguments = arguments![&x, &gate_w, &up_w, &gate, &up, &act, rows, width, inner];
+        card.queue("product_swiglu_128", grid, arguments)
+    };
+    Ok(Work {
+        shape: String::new(),
+        queue: Box::new(queue),
+        bytes: 2 * (rows * inner + 2 * width * inner) + 10 * rows * width,
+        operations: 4 * rows * width * inner,
+    })
+}
+
+/// Queries, keys and values with biases, in bfloat16.
+fn product_q_k_v(card: &Card) -> Result<Work> {
+    let [rows, q, kv, inner] = sized(card, [8_192, 896, 128, 896], [130, 70, 20, 80]);
+    let x = halves(card, "x", rows * inner)?;
+    let (w_q, w_k, w_v) =
+        (halves(card, "q", q * inner)?, halves(card, "k", kv * inner)?, halves(card, "v", kv * inner)?);
+    let (b_q, b_k, b_v) = (numbers(card, "q", q)?, numbers(card, "k", kv)?, numbers(card, "v", kv)?);
+    let (y_q, y_k, y_v) = (
+        card.poisoned::<bf16>(rows * q)?,
+        card.poisoned::<bf16>(rows * kv)?,
+        card.poisoned::<bf16>(rows * kv)?,
+    );
+    let kernel = check::product::KERNELS[2];
+    let blocks = q.div_ceil(kernel.1) + 2 * kv.div_ceil(kernel.1);
+    let one = check::product::grid(rows, 1, kernel);
+    let grid = Grid { blocks: (blocks as u32, one.blocks.1), ..one };
+    let queue = move |card: &Card| {
+        let arguments =
+            arguments![&x, rows, inner, &w_q, &b_q, &y_q, q, &w_k, &b_k, &y_k, kv, &w_v, &b_v, &y_v, kv];
+        card.queue("product_each_128_bf16", grid, arguments)
+    };
+    let outs = q + 2 * kv;
+    Ok(Work {
+        shape: String::new(),
+        queue: Box::new(queue),
+        bytes: 2 * (rows * inner + outs * inner + rows * outs),
+        operations: 2 * rows * outs * inner,
+    })
+}
+
 fn halves(card: &Card, name: &str, len: usize) -> Result<Buffer<bf16>> {
-    let drawn: Vec<bf16> = random(name, len.min(DRAWN), 1.0).into_iter().map(bf16::from_f32).collect();
-    repeated(card, &drawn, len)
+    Repeated::halves(name, len).upload(card)
 }
 
 /// Returns `len` elements on the GPU: copies of `pattern`, one after the other.
 fn repeated<T: Pod>(card: &Card, pattern: &[T], len: usize) -> Result<Buffer<T>> {
-    let (from, mut to) = (card.upload(pattern)?, card.poisoned::<T>(len)?);
-    for first in (0..len).step_by(pattern.len()) {
-        let count = pattern.len().min(len - first);
-        card.copy(from.view().slice(0..count), to.view_mut().slice(first..first + count))?;
-    }
-    card.finish()?;
-    Ok(to)
+    Repeated::of(pattern.to_vec(), len).upload(card)
 }
 
 /// Returns the size for a GPU, or that for the emulated one.
@@ -449,7 +568,7 @@ fn sized<T>(card: &Card, on_gpu: T, emulated: T) -> T {
 }
 
 fn numbers(card: &Card, name: &str, len: usize) -> Result<Buffer<f32>> {
-    repeated(card, &random(name, len.min(DRAWN), 8.0), len)
+    Repeated::numbers(name, len, 8.0).upload(card)
 }
 
 /// Returns `count` numbers below `end`.

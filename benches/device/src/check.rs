@@ -24,6 +24,7 @@ mod training;
 use fulmar_core::Result;
 use fulmar_cuda::{Card, Grid};
 
+use crate::numbers::is_small;
 use crate::report::Report;
 
 /// Compares the kernels of one file with the processor; the errors are those of the card.
@@ -57,6 +58,26 @@ const THREADS: u32 = 256;
 
 /// Lengths of what such a kernel goes over: one below and above a warp, a block, and what [`elements`] gives at once.
 const LENGTHS: [usize; 12] = [1, 2, 31, 32, 33, 255, 256, 257, 767, 768, 769, 10_000];
+
+/// Length of what such a kernel goes over on a GPU alone.
+const LARGE_LENGTH: usize = (1 << 21) + 1;
+
+/// Returns lengths of inputs.
+fn lengths(card: &Card) -> Vec<usize> {
+    with_large(card, &LENGTHS, &[LARGE_LENGTH])
+}
+
+/// Returns shapes, and on a GPU those that the emulated one has no time for.
+fn with_large<T: Copy>(card: &Card, shapes: &[T], large: &[T]) -> Vec<T> {
+    let large = if is_small(card) { &[] } else { large };
+    shapes.iter().chain(large).copied().collect()
+}
+
+/// Returns up to `count` numbers below `end`, with both ends.
+fn spread(end: usize, count: usize) -> impl Iterator<Item = usize> {
+    let count = count.min(end);
+    (0..count).map(move |at| at * (end - 1) / (count - 1).max(1))
+}
 
 /// Returns the shape of a launch over elements: three blocks, so that longer inputs take several rounds.
 const fn elements() -> Grid {

@@ -102,17 +102,20 @@ fn malformed(file: &str, line: &str) -> Error {
 
 fn table(report: &Value) -> Vec<String> {
     let rows = |name: &str, row: fn(&Value, &Value) -> Vec<String>| {
-        let of: &[Value] = report[name].as_array().map_or(&[], Vec::as_slice);
-        of.iter().flat_map(|record| row(record, report)).collect::<Vec<_>>()
+        records_of(report, name).iter().flat_map(|record| row(record, report)).collect::<Vec<_>>()
     };
     let head = line("name", "result", "share", "goal");
     let sections = [
         rows("parts", part_rows),
-        rows("checks", check_rows),
+        check_rows(records_of(report, "checks")),
         rows("benches", bench_rows),
         rows("rivals", rival_rows),
     ];
     [head].into_iter().chain(sections.into_iter().flatten()).collect()
+}
+
+fn records_of<'a>(report: &'a Value, name: &str) -> &'a [Value] {
+    report[name].as_array().map_or(&[], Vec::as_slice)
 }
 
 fn part_rows(part: &Value, _: &Value) -> Vec<String> {
@@ -121,47 +124,113 @@ fn part_rows(part: &Value, _: &Value) -> Vec<String> {
     vec![line(text_of(part, "name"), &format!("{result}{seconds}"), "", "")]
 }
 
-fn check_rows(check: &Value, _: &Value) -> Vec<String> {
-    let result = format!("{} passed, {} failed", check["passed"], check["failed"]);
-    vec![line(&format!("check {}", text_of(check, "name")), &result, "", "")]
+/// Returns a row for all checks that passed, and one for each of the others.
+fn check_rows(checks: &[Value]) -> Vec<String> {
+    let count = |check: &Value, of: &str| check[of].as_u64().unwrap_or_default();
+    let row = |name: &str, passed: u64, failed: u64| {
+        line(&format!("check {name}"), &format!("{passed} passed, {failed} failed"), "", "")
+    };
+    let (good, bad): (Vec<_>, Vec<_>) = checks.iter().partition(|check| count(check, "failed") == 0);
+    let of_good = (!good.is_empty()).then(|| {
+        let passed = good.iter().map(|check| count(check, "passed")).sum();
+        row(&format!("of {} files", good.len()), passed, 0)
+    });
+    let of_bad =
+        bad.iter().map(|check| row(text_of(check, "name"), count(check, "passed"), count(check, "failed")));
+    of_good.into_iter().chain(of_bad).collect()
 }
 
-fn bench_rows(bench: &Value, _: &Value) -> Vec<String> {
+/// Returns the row of a bench: its share of a limit or of its goal, and how its rivals compare.
+fn bench_rows(bench: &Value, report: &Value) -> Vec<String> {
     let name = format!("{} {}", text_of(bench, "name"), text_of(bench, "shape"));
     if let Some(error) = bench["error"].as_str() {
         return vec![line(&name, error, "", "")];
     }
-    let bandwidth = bench["gigabytes_per_second"].as_f64().unwrap_or_default();
-    let result = match bench["teraflops"].as_f64() {
-        Some(teraflops) if teraflops > 0.0 => format!("{:.3} ms, {teraflops:.1} TFLOP/s", slower(bench)),
-        Some(_) => format!("{:.3} ms, {bandwidth:.0} GB/s", slower(bench)),
-        None => format!("{bandwidth:.0} GB/s"),
-    };
-    let share = bench["share"].as_f64();
-    let percent = share.map_or(String::new(), |share| format!("{:.0} %", share * 100.0));
-    let goal = bench["goal"].as_f64().zip(share).map_or(String::new(), |(goal, share)| {
-        let short = (goal - share) * 100.0;
-        if short <= 0.0 { "met".to_owned() } else { format!("short by {short:.0} %") }
-    });
-    vec![line(&name, &result, &percent, &goal)]
+    let (share, goal) = share_and_goal(bench, report);
+    let rivals = records_of(report, "rivals").iter().filter(|rival| rival["name"] == bench["name"]);
+    let rivals = rivals.filter_map(|rival| times_as_fast(rival, bench));
+    let goal =
+        Some(goal).filter(|goal| !goal.is_empty()).into_iter().chain(rivals).collect::<Vec<_>>().join("; ");
+    vec![line(&name, &result_of(bench), &share, &goal)]
 }
 
-/// A rival's time against the bench of the same name.
+fn result_of(bench: &Value) -> String {
+    let number = |name: &str| bench[name].as_f64().filter(|number| *number > 0.0);
+    let time = slower(bench);
+    if let Some(parts) = bench["parts"].as_object() {
+        let parts = parts.iter().filter_map(|(name, part)| Some(format!("{name} {:.2}", part.as_f64()?)));
+        return format!("{:.2} s: {}", time / 1e3, parts.collect::<Vec<_>>().join(", "));
+    }
+    let rates = [
+        number("tokens_per_second").map(|rate| format!("{rate:.0} tokens/s")),
+        number("teraflops").map(|rate| format!("{rate:.1} TFLOP/s")),
+        number("gigabytes_per_second").map(|rate| format!("{rate:.0} GB/s")),
+    ];
+    let time = (time > 0.0).then(|| format!("{time:.3} ms"));
+    [time, rates.into_iter().flatten().next()].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the share of the limit that a bench has, and whether its goal is met.
+fn share_and_goal(bench: &Value, report: &Value) -> (String, String) {
+    let number = |name: &str| bench[name].as_f64();
+    let goal = number("goal");
+    let of_peak = || Some(number("teraflops").filter(|rate| *rate > 0.0)? / peak(report)?);
+    let (share, least, of) = match (bench["goal_of"].as_str(), goal) {
+        (Some("tokens_per_second"), Some(goal)) => {
+            (number("tokens_per_second").map(|rate| rate / goal), 1.0, "goal")
+        }
+        (Some("milliseconds"), Some(goal)) => (Some(goal / slower(bench)), 1.0, "goal"),
+        (Some("peak"), Some(goal)) => (of_peak(), goal, "peak"),
+        (_, goal) => match number("share") {
+            Some(share) => (Some(share), goal.unwrap_or_default(), "copy"),
+            None => (of_peak(), goal.unwrap_or_default(), "peak"),
+        },
+    };
+    let percent = share.map_or(String::new(), |share| format!("{:.0} % of {of}", share * 100.0));
+    let met = match (goal, share) {
+        (None, _) => String::new(),
+        (Some(_), None) => format!("{:.0} % of {of} wanted, which was not measured", least * 100.0),
+        (Some(_), Some(share)) if share >= least => "met".to_owned(),
+        (Some(_), Some(share)) => format!("short by {:.0} %", (least - share) * 100.0),
+    };
+    (percent, met)
+}
+
+/// Returns the rate of the largest product in bfloat16 by cuBLAS, in TFLOP/s.
+fn peak(report: &Value) -> Option<f64> {
+    records_of(report, "rivals").iter().find(|rival| rival["name"] == "limit 8192^3")?["teraflops"].as_f64()
+}
+
+/// Returns the row of a rival without a time of ours, or of one that has no time.
 fn rival_rows(rival: &Value, report: &Value) -> Vec<String> {
     let name = format!("{} against {}", text_of(rival, "name"), text_of(rival, "rival"));
     if let Some(error) = rival["error"].as_str() {
         return vec![line(&name, error, "", "")];
     }
+    if let (Some(ratio), Some(goal)) = (rival["ratio"].as_f64(), rival["goal"].as_f64()) {
+        let met = if ratio <= goal { "met".to_owned() } else { format!("short by {:.2}x", ratio - goal) };
+        let [ours, theirs] = ["ours", "theirs"].map(|name| rival[name].as_f64().unwrap_or_default());
+        return vec![line(
+            &name,
+            &format!("errors {ours:.2e} and {theirs:.2e}"),
+            &format!("{ratio:.2}x"),
+            &met,
+        )];
+    }
+    let is_compared = records_of(report, "benches")
+        .iter()
+        .any(|bench| bench["name"] == rival["name"] && slower(bench) > 0.0);
     let time = rival["milliseconds"].as_f64().unwrap_or_default();
-    let benches: &[Value] = report["benches"].as_array().map_or(&[], Vec::as_slice);
-    let ours = benches.iter().find(|bench| bench["name"] == rival["name"]).map(slower);
-    let Some(times) = ours.filter(|ours| *ours > 0.0).map(|ours| time / ours) else {
-        return vec![line(&name, &format!("{time:.3} ms"), "", "")];
-    };
+    if is_compared { Vec::new() } else { vec![line(&name, &format!("{time:.3} ms"), "", "")] }
+}
+
+/// Returns how many times as fast as a rival a bench is.
+fn times_as_fast(rival: &Value, bench: &Value) -> Option<String> {
+    let times = rival["milliseconds"].as_f64()? / Some(slower(bench)).filter(|ours| *ours > 0.0)?;
     let goal = rival["goal"].as_f64().map_or(String::new(), |goal| {
-        if times >= goal { "met".to_owned() } else { format!("short by {:.2}x", goal - times) }
+        if times >= goal { ", met".to_owned() } else { format!(", short by {:.2}x", goal - times) }
     });
-    vec![line(&name, &format!("{time:.3} ms, we are {times:.2}x as fast"), "", &goal)]
+    Some(format!("{times:.2}x as fast as {}{goal}", text_of(rival, "rival")))
 }
 
 /// Returns the time of the slower round, 0 for a record without times.
@@ -175,7 +244,7 @@ fn text_of<'a>(record: &'a Value, name: &str) -> &'a str {
 }
 
 fn line(name: &str, result: &str, share: &str, goal: &str) -> String {
-    format!("{name:<44}{result:<40}{share:>6}  {goal}").trim_end().to_owned()
+    format!("{name:<44}{result:<40}{share:>13}  {goal}").trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -205,13 +274,43 @@ mod tests {
         let folder = folder_with("goals", &[("benches.jsonl", benches), ("rivals.jsonl", rivals)]);
         let table = report(&folder).unwrap();
         let has = |parts: &[&str]| table.lines().any(|line| parts.iter().all(|part| line.contains(part)));
-        assert!(has(&["log_prob 8 x 9", "4.000 ms", "90 %", "met"]), "{table}");
-        assert!(has(&["gather 8 x 9", "70 %", "short by 10 %"]), "{table}");
+        assert!(has(&["log_prob 8 x 9", "4.000 ms, 2600 GB/s", "90 % of copy  met"]), "{table}");
+        assert!(has(&["gather 8 x 9", "70 % of copy  short by 10 %"]), "{table}");
         assert!(
-            has(&["torch.compile", "2.50x as fast", "met"]) && has(&["Liger", "1.50x", "short by 0.50x"])
+            has(&["2.50x as fast as torch.compile, met", "1.50x as fast as Liger, short by 0.50x"]),
+            "{table}"
         );
         assert_eq!(slowest(&folder).unwrap(), "^(log_prob_rows|gather_rows_4)$");
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn shares_are_of_a_peak_or_of_a_goal() {
+        let benches = r#"{"name":"decode","shape":"3 x 4","milliseconds":[2.0,2.5],"tokens_per_second":80000.0,"goal":100000.0,"goal_of":"tokens_per_second"}
+{"name":"training","shape":"2 x 9","milliseconds":[10.0],"tokens_per_second":5.0,"teraflops":240.0,"goal":0.3,"goal_of":"peak"}
+{"name":"draw","shape":"1 x 9","milliseconds":[0.4,0.5],"gigabytes_per_second":9.0,"teraflops":0.0,"share":0.01,"goal":0.2,"goal_of":"milliseconds"}
+{"name":"GRPO","shape":"2 x 2","milliseconds":[1500.0,1200.0],"parts":{"draw":1.0,"forward":0.5}}"#;
+        let limit = r#"{"name":"limit 8192^3","rival":"cuBLAS, bf16","milliseconds":1.4,"teraflops":750.0}"#;
+        let others = r#"{"name":"decode","rival":"transformers","milliseconds":10.0,"goal":5.0}
+{"name":"log-probs in bf16","rival":"transformers","ours":0.013,"theirs":0.01,"ratio":1.3,"goal":1.2}
+{"name":"training","rival":"transformers","error":"skipped: transformers is missing"}"#;
+        let table = |rivals: &str| {
+            let folder = folder_with("peak", &[("benches.jsonl", benches), ("rivals.jsonl", rivals)]);
+            let table = report(&folder).unwrap();
+            fs::remove_dir_all(&folder).unwrap();
+            table
+        };
+        let with_peak = table(&format!("{limit}\n{others}"));
+        let has = |table: &str, parts: &[&str]| {
+            assert!(table.lines().any(|line| parts.iter().all(|part| line.contains(part))), "{table}");
+        };
+        has(&with_peak, &["decode 3 x 4", "2.500 ms, 80000 tokens/s", "80 % of goal  short by 20 %; 4.00x"]);
+        has(&with_peak, &["training 2 x 9", "10.000 ms, 5 tokens/s", "32 % of peak  met"]);
+        has(&with_peak, &["draw 1 x 9", "40 % of goal  short by 60 %"]);
+        has(&with_peak, &["GRPO 2 x 2", "1.50 s: draw 1.00, forward 0.50"]);
+        has(&with_peak, &["log-probs in bf16 against transformers", "1.30x  short by 0.10x"]);
+        has(&with_peak, &["training against transformers", "skipped: transformers is missing"]);
+        has(&table(others), &["training 2 x 9", "30 % of peak wanted, which was not measured"]);
     }
 
     #[test]
@@ -232,9 +331,13 @@ mod tests {
 
     #[test]
     fn a_table_has_at_most_sixty_lines_and_ends_with_the_report() {
-        let checks: String =
-            (0..80).map(|at| format!("{{\"name\":\"{at}\",\"passed\":1,\"failed\":0}}\n")).collect();
-        let folder = folder_with("long", &[("checks.jsonl", &checks)]);
+        let checks = |failed: usize| -> String {
+            (0..80).map(|at| format!("{{\"name\":\"{at}\",\"passed\":2,\"failed\":{failed}}}\n")).collect()
+        };
+        let folder = folder_with("long", &[("checks.jsonl", &checks(0))]);
+        let table = report(&folder).unwrap();
+        assert!(table.contains("check of 80 files") && table.contains("160 passed, 0 failed"), "{table}");
+        fs::write(folder.join("checks.jsonl"), checks(1)).unwrap();
         let table = report(&folder).unwrap();
         assert_eq!(table.lines().count(), LINES_MAX);
         assert!(table.lines().last().unwrap().starts_with("report: "));

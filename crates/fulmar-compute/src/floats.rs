@@ -510,14 +510,6 @@ impl<'a> MatRef<'a> {
         }
     }
 
-    /// Returns the matrix with these elements in place of its own, which they are rounded from.
-    pub(crate) const fn of_halves(self, halves: View<'a, bf16>) -> Self {
-        match self.0 {
-            Kind::Stored(stored) => Self(Kind::Stored(Stored { data: Floats::Bf16(halves), ..stored })),
-            Kind::Packed(_) => self,
-        }
-    }
-
     /// Returns the elements and their order, unless they are packed.
     pub(crate) const fn stored(self) -> Option<Stored<'a>> {
         match self.0 {

@@ -1,9 +1,9 @@
 // The gated activation SwiGLU, element by element, with the bits of fulmar-kernel's swiglu.rs.
 //
-//   y = silu(g) u,  silu(g) = g / (1 + e^-g)
+//   y = silu(g) u
 //   dg = dy u sigma(g) (1 + g (1 - sigma(g)))      du = dy silu(g)
+#include "swiglu.cuh"
 #include "bf16.cuh"
-#include "lanes.cuh"
 
 namespace swiglu {
 
@@ -12,8 +12,7 @@ constexpr uint32_t THREADS = 256;
 template <class T>
 __device__ __forceinline__ void activate(const float* gate, const float* up, T* out, uint64_t len) {
     for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < len; at += (uint64_t)gridDim.x * THREADS) {
-        const float g = gate[at];
-        put(out + at, g / (1.0f + exp32(-g)) * up[at]);
+        put(out + at, gated(gate[at], up[at]));
     }
 }
 

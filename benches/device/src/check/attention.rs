@@ -9,7 +9,8 @@ use fulmar_cuda::{Buffer, Card, Grid, arguments};
 use half::bf16;
 
 use super::spans::{Layout, Plan};
-use crate::numbers::random;
+use super::spread;
+use crate::numbers::{is_small, random};
 use crate::report::Report;
 
 /// Keys of a block and of a segment.
@@ -55,6 +56,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
         compare(card, report, &case)?;
     }
     large(card, report)?;
+    tokens(card, report)?;
     special(card, report)
 }
 
@@ -202,6 +204,31 @@ fn segments(card: &Card, case: &Case, at: &Uploaded) -> Result<(Vec<bf16>, Vec<f
     Ok((merged.read()?, merged_sums.read()?))
 }
 
+/// Returns a batch of 16,384 tokens, of 16 heads of 128, or of a few.
+pub fn long_case(card: &Card) -> Case {
+    let (lens, sizes) =
+        if is_small(card) { ([70, 9, 1, 20], [4, 2, 64]) } else { ([4_096; 4], [16, 4, 128]) };
+    Case::of(Layout::sequences(&lens), sizes, 2.0)
+}
+
+/// Every row in tiles of two sizes and in segments; some rows near f64.
+fn tokens(card: &Card, report: &mut Report) -> Result<()> {
+    let case = long_case(card);
+    let (text, at) = (format!("{}, some rows", case.text), case.upload(card)?);
+    let [heads, kv_heads, _] = case.sizes;
+    let (found, sums) = tiles(card, &case, &at, SLOTS / (heads / kv_heads))?;
+    let (tiled, tiled_sums) = tiles(card, &case, &at, 5)?;
+    report.same("attention, tiles of 5", &case.text, &tiled, &found);
+    report.same("attention, tiles of 5, m and L", &case.text, &tiled_sums, &sums);
+    report.same("attention by segments", &case.text, &segments(card, &case, &at)?, &found);
+    let rows: Vec<usize> = spread(case.layout.rows.len(), 24).collect();
+    let exact: Vec<f64> = case.heads_of(rows.iter().copied(), attend_in_f64).concat();
+    let width = case.q.len() / case.layout.rows.len();
+    let some: Vec<bf16> = rows.iter().flat_map(|row| &found[row * width..][..width]).copied().collect();
+    report.near("attention", &text, &widened(&some), &exact, ERROR_MAX);
+    Ok(())
+}
+
 /// Scores so far apart that most weights are 0.
 fn large(card: &Card, report: &mut Report) -> Result<()> {
     for scale in [8.0, 40.0] {
@@ -286,6 +313,15 @@ impl Case {
 
     /// Returns what `each` computes for each row and head, from its query, keys and values.
     fn each_head<T>(&self, each: impl Fn(&[bf16], &[&[bf16]], &[&[bf16]]) -> T) -> Vec<T> {
+        self.heads_of(0..self.layout.rows.len(), each)
+    }
+
+    /// Returns the same for each head of some rows.
+    fn heads_of<T>(
+        &self,
+        rows: impl Iterator<Item = usize>,
+        each: impl Fn(&[bf16], &[&[bf16]], &[&[bf16]]) -> T,
+    ) -> Vec<T> {
         let [heads, kv_heads, width] = self.sizes;
         let of = |nh: usize| {
             let kv_head = nh % heads / (heads / kv_heads);
@@ -295,7 +331,7 @@ impl Case {
             };
             each(&self.q[nh * width..][..width], &rows(&self.keys), &rows(&self.values))
         };
-        (0..self.layout.rows.len() * heads).map(of).collect()
+        rows.flat_map(|row| row * heads..(row + 1) * heads).map(of).collect()
     }
 
     /// Returns the outputs by the rule of the kernels, and `m` and `L`.

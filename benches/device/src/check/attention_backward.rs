@@ -9,9 +9,12 @@ use fulmar_core::Result;
 use fulmar_cuda::{Card, Grid, arguments};
 use half::bf16;
 
-use super::attention::{Case, ERROR_MAX, SLOTS, Uploaded, add_products, exp2, grid, tiles, widened};
+use super::attention::{
+    Case, ERROR_MAX, SLOTS, Uploaded, add_products, exp2, grid, long_case, tiles, widened,
+};
 use super::attention_f32::gradients_in_f64;
 use super::spans::{Layout, Plan};
+use super::spread;
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -36,7 +39,89 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     for (layout, sizes) in layouts() {
         compare(card, report, &Case::of(layout, sizes, 2.0))?;
     }
+    tokens(card, report)
+}
+
+/// Gradients of a batch of 16,384 tokens, of which some rows and keys are compared with f64, for the outputs, `m` and `L` that
+/// were saved.
+fn tokens(card: &Card, report: &mut Report) -> Result<()> {
+    let case = long_case(card);
+    let ([heads, kv_heads, width], at) = (case.sizes, case.upload(card)?);
+    let group = heads / kv_heads;
+    let (out, sums) = tiles(card, &case, &at, SLOTS / group)?;
+    let d_out: Vec<bf16> = random("d_out", case.q.len(), 1.0).into_iter().map(bf16::from_f32).collect();
+    let found = gradients(card, &case, &at, SLOTS / group, (&out, &sums, &d_out))?;
+    let saved = Saved { case: &case, out: &out, sums: &sums, d_out: &d_out };
+    let (rows, mut exact): (Vec<usize>, [Vec<f64>; 3]) =
+        (spread(case.layout.rows.len(), 12).collect(), Default::default());
+    for row in &rows {
+        for nh in row * heads..(row + 1) * heads {
+            let keys = case.layout.keys(*row).map(|key| key * kv_heads + nh % heads / group);
+            exact[0]
+                .extend(weighted(keys.map(|kv| (saved.d_score(nh, kv), line(&case.keys, kv, width))), width));
+        }
+        // A row of a sequence is the key of its number: the rows from it on attend to it.
+        let end = case.layout.blocks.iter().find(|(first, end)| (*first..*end).contains(&(*row as u32)));
+        let attending = *row..end.map_or(0, |(_, end)| *end as usize);
+        for kv in row * kv_heads..(row + 1) * kv_heads {
+            let first = kv % kv_heads * group;
+            let slots =
+                || attending.clone().flat_map(move |row| row * heads + first..row * heads + first + group);
+            let of_scores = slots().map(|nh| (saved.d_score(nh, kv), line(&case.q, nh, width)));
+            exact[1].extend(weighted(of_scores, width));
+            exact[2].extend(weighted(slots().map(|nh| (saved.p(nh, kv), line(&d_out, nh, width))), width));
+        }
+    }
+    for (name, (found, exact)) in ["queries", "keys", "values"].iter().zip(found.iter().zip(&exact)) {
+        let width = found.len() / case.layout.rows.len();
+        let some: Vec<f32> = rows.iter().flat_map(|row| &found[row * width..][..width]).copied().collect();
+        report.near(
+            &format!("attention_backward, {name}"),
+            &format!("{}, some rows", case.text),
+            &some,
+            exact,
+            ERROR_MAX,
+        );
+    }
     Ok(())
+}
+
+/// Results of a forward pass, and the gradients of its outputs.
+struct Saved<'a> {
+    case: &'a Case,
+    out: &'a [bf16],
+    sums: &'a [f32],
+    d_out: &'a [bf16],
+}
+
+impl Saved<'_> {
+    /// Returns the weight of a key for a query head.
+    fn p(&self, nh: usize, kv: usize) -> f64 {
+        let Case { sizes: [.., width], q, keys, .. } = self.case;
+        let score = dot(line(q, nh, *width), line(keys, kv, *width)) / (*width as f64).sqrt();
+        let [max, sum] = [self.sums[2 * nh], self.sums[2 * nh + 1]].map(f64::from);
+        (score * std::f64::consts::LOG2_E - max).exp2() / sum
+    }
+
+    /// Returns the gradient of a product of a query and a key.
+    fn d_score(&self, nh: usize, kv: usize) -> f64 {
+        let width = self.case.sizes[2];
+        let d_out = line(self.d_out, nh, width);
+        let d = dot(d_out, line(&self.case.values, kv, width)) - dot(d_out, line(self.out, nh, width));
+        self.p(nh, kv) * d / (width as f64).sqrt()
+    }
+}
+
+fn dot(a: &[bf16], b: &[bf16]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a.to_f64() * b.to_f64()).sum()
+}
+
+/// Returns the sum of lines with their factors.
+fn weighted<'a>(lines: impl Iterator<Item = (f64, &'a [bf16])>, width: usize) -> Vec<f64> {
+    lines.fold(vec![0.0; width], |mut sums, (factor, line)| {
+        sums.iter_mut().zip(line).for_each(|(sum, value)| *sum += factor * value.to_f64());
+        sums
+    })
 }
 
 /// Layouts with heads, key/value heads and their width: every width; groups at and above the slots of a tile; keys and slots

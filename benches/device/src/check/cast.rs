@@ -4,7 +4,7 @@ use fulmar_core::Result;
 use fulmar_cuda::{Card, arguments};
 use half::{bf16, f16};
 
-use super::{LENGTHS, elements};
+use super::{elements, lengths};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -58,7 +58,7 @@ const SPECIAL_F16: [u32; 20] = [
 /// # Errors
 /// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
-    for len in LENGTHS {
+    for len in lengths(card) {
         let mut numbers = random("cast", len, 1e3);
         for (number, bits) in numbers.iter_mut().zip(SPECIAL) {
             *number = f32::from_bits(bits);

@@ -7,6 +7,7 @@ use fulmar_objective::{
 };
 
 use super::log_prob::rows_grid;
+use super::with_large;
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -105,7 +106,7 @@ pub struct Request {
 /// # Errors
 /// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
-    for (vocab, rows) in SHAPES {
+    for (vocab, rows) in with_large(card, &SHAPES, &[(151_936, 64)]) {
         let requests: Vec<Request> = (0..rows).map(|row| Request::of(vocab, row)).collect();
         drawn(card, report, &format!("{rows} x {vocab}"), &requests)?;
     }

@@ -5,6 +5,7 @@ use fulmar_cuda::{Card, Grid, arguments};
 use half::bf16;
 
 use super::rows::Plan;
+use super::with_large;
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -32,7 +33,7 @@ const SHAPES: [(usize, usize, usize); 13] = [
 /// # Errors
 /// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
-    for (vocab, width, count) in SHAPES {
+    for (vocab, width, count) in with_large(card, &SHAPES, &[(151_936, 64, 8_192)]) {
         let mut rng = Rng::new(22).stream("ids").fork((vocab * width) as u64);
         let mut ids: Vec<u32> = (0..count).map(|_| rng.next_u32() % vocab as u32).collect();
         // Both ends of the table, and one id that repeats.

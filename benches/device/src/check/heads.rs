@@ -6,6 +6,7 @@ use fulmar_kernel::{RopeTable, add_bias, bias_backward, f32_to_bf16, rms_norm, r
 use half::bf16;
 
 use super::rms_norm::rows_each;
+use super::with_large;
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -63,7 +64,7 @@ struct Found {
 /// # Errors
 /// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
-    for sizes in SHAPES {
+    for sizes in with_large(card, &SHAPES, &[[8_192, 14, 2, 64]]) {
         for (has_bias, has_norm) in [(false, false), (true, false), (false, true), (true, true)] {
             let case = Case::of(sizes, has_bias, has_norm);
             let found = case.on_processor();

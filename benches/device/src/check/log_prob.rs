@@ -4,6 +4,7 @@ use fulmar_core::Result;
 use fulmar_cuda::{Buffer, Card, Grid, arguments};
 use fulmar_kernel::{LogProb, cross_entropy, log_prob_backward_rows, log_prob_rows};
 
+use super::with_large;
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -37,6 +38,9 @@ const SHAPES: [(usize, usize, f32); 19] = [
     (1, 262_144, 90.0),
 ];
 
+/// The same for a GPU alone: many rows, and a large vocabulary.
+const LARGE: [(usize, usize, f32); 2] = [(8_192, 1_000, 8.0), (64, 151_936, 12.0)];
+
 /// Numbers of one kind that a row gets at its places: first, middle and last.
 const ODD: [(&str, f32); 4] =
     [("finite", 0.0), ("-inf", f32::NEG_INFINITY), ("NaN", f32::NAN), ("inf", f32::INFINITY)];
@@ -46,7 +50,7 @@ const ODD: [(&str, f32); 4] =
 /// # Errors
 /// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
-    for (rows, vocab, scale) in SHAPES {
+    for (rows, vocab, scale) in with_large(card, &SHAPES, &LARGE) {
         let odd_kinds = if vocab > 5_000 { 2 } else { ODD.len() };
         for (kind, odd) in &ODD[..odd_kinds] {
             let mut logits = random("logits", rows * vocab, scale);

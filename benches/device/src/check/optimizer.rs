@@ -7,7 +7,7 @@ use fulmar_cuda::{Argument, Buffer, Card, Grid, arguments};
 use fulmar_kernel::{AdamwStep, SgdStep, muon_direction};
 use half::bf16;
 
-use super::{LENGTHS, elements};
+use super::{elements, lengths};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -31,7 +31,7 @@ const RULES: [(f32, f32, bool); 4] =
 /// # Errors
 /// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
-    for (len, is_halved) in LENGTHS.into_iter().flat_map(|len| [(len, false), (len, true)]) {
+    for (len, is_halved) in lengths(card).into_iter().flat_map(|len| [(len, false), (len, true)]) {
         for (decay, scale) in [(0.0, 1.0), (0.1, 0.37)] {
             adamw(card, report, Weights::new(card, len, is_halved)?, (decay, scale))?;
             for (momentum, dampening, nesterov) in RULES {
@@ -48,7 +48,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             }
         }
     }
-    for (len, nesterov) in LENGTHS.into_iter().flat_map(|len| [(len, false), (len, true)]) {
+    for (len, nesterov) in lengths(card).into_iter().flat_map(|len| [(len, false), (len, true)]) {
         muon(card, report, len, nesterov)?;
     }
     // One below and above a lane, a block, the blocks that are summed at once, and those that are added at once.

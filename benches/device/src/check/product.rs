@@ -3,6 +3,9 @@
 //! On the emulated GPU they have the bits of [`multiply`], which follows the rule of `product.cu`. Tensor cores of a GPU round
 //! otherwise inside an instruction, so there only the rest holds.
 
+mod epilogues;
+mod rows;
+
 use fulmar_core::Result;
 use fulmar_cuda::{Argument, Buffer, Card, Grid, arguments};
 use half::bf16;
@@ -55,7 +58,8 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     }
     special(card, report)?;
     misaligned(card, report)?;
-    alone(card, report)
+    epilogues::check(card, report)?;
+    rows::check(card, report)
 }
 
 /// Returns the shape of a launch of a kernel that computes so many outputs of so many rows a block.
@@ -221,27 +225,6 @@ fn misaligned(card: &Card, report: &mut Report) -> Result<()> {
             report.same(kernel.0, shape, &product(x, w)?, &aligned);
         }
         report.near(kernel.0, "operands of their own", &aligned, &in_f64(&x[1..], &w[1..], sizes), ERROR_MAX);
-    }
-    Ok(())
-}
-
-/// The first rows of a batch have the same bits alone, in every kernel and whatever follows them.
-fn alone(card: &Card, report: &mut Report) -> Result<()> {
-    let (rows, outs, inner) = (70, 19, 1_040);
-    let (x, w) = (halves("batch", rows * inner, 1.0), halves("w", outs * inner, 1.0));
-    let (x_at, w_at) = (card.upload(&x)?, card.upload(&w)?);
-    let product = |kernel: usize, rows: usize| {
-        let y = card.poisoned(rows * outs)?;
-        let arguments = arguments![&x_at, &w_at, &y, rows, outs, inner, 0_u32];
-        card.launch(KERNELS[kernel].0, grid(rows, outs, KERNELS[kernel]), arguments)?;
-        y.read()
-    };
-    let whole: Vec<f32> = product(2, rows)?;
-    for (kernel, counts) in [(0, [1, 2, 8, 33]), (1, [1, 63, 65, 70])] {
-        for count in counts {
-            let shape = format!("{count} rows alone");
-            report.same(KERNELS[kernel].0, &shape, &product(kernel, count)?, &whole[..count * outs]);
-        }
     }
     Ok(())
 }

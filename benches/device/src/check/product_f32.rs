@@ -4,6 +4,7 @@ use fulmar_core::Result;
 use fulmar_cuda::{Argument, Buffer, Card, Grid, arguments};
 use fulmar_kernel::{MatRef, matmul};
 
+use super::with_large;
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -47,7 +48,7 @@ const LAYOUTS: [([bool; 2], bool); 6] = [
 /// # Errors
 /// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
-    for (rows, outs, inner) in SHAPES {
+    for (rows, outs, inner) in with_large(card, &SHAPES, &[(8_192, 256, 896), (64, 256, 18_944)]) {
         for (turned, adds) in LAYOUTS {
             let x = random("x", rows * inner, 1.0);
             let w = random("w", outs * inner, 1.0);

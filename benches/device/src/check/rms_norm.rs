@@ -5,6 +5,7 @@ use fulmar_core::Result;
 use fulmar_cuda::{Card, Grid, arguments};
 use half::bf16;
 
+use super::with_large;
 use crate::numbers::random;
 use crate::report::{Bits, Report};
 
@@ -51,7 +52,7 @@ struct Case {
 /// # Errors
 /// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
-    for (rows, width) in SHAPES {
+    for (rows, width) in with_large(card, &SHAPES, &[(8_192, 896)]) {
         for (kind, odd) in [("finite", 1.0), ("NaN", f32::NAN), ("inf", f32::INFINITY), ("-0", -0.0)] {
             let mut x = random("norm", rows * width, 3.0);
             x[width - 1] = odd;

@@ -3,7 +3,7 @@
 use fulmar_core::{Result, Rng};
 use fulmar_cuda::{Card, Grid, arguments};
 
-use super::{LENGTHS, elements};
+use super::{elements, lengths, with_large};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -37,7 +37,7 @@ pub struct Plan {
 /// # Errors
 /// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
-    for shape in SHAPES {
+    for shape in with_large(card, &SHAPES, &[(151_936, 16_384, 16)]) {
         for size in [1, 2, 4, 8] {
             moved(card, report, shape, size)?;
         }
@@ -45,7 +45,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
             added(card, report, shape, odd)?;
         }
     }
-    for len in LENGTHS {
+    for len in lengths(card) {
         scaled(card, report, len)?;
         mixed(card, report, len)?;
         filled(card, report, len)?;

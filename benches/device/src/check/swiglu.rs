@@ -4,7 +4,7 @@ use fulmar_core::Result;
 use fulmar_cuda::{Card, arguments};
 use half::bf16;
 
-use super::{LENGTHS, elements};
+use super::{elements, lengths};
 use crate::numbers::random;
 use crate::report::Report;
 
@@ -17,7 +17,7 @@ const SPECIAL: [f32; 10] =
 /// # Errors
 /// Errors of the GPU's driver.
 pub fn check(card: &Card, report: &mut Report) -> Result<()> {
-    for len in LENGTHS {
+    for len in lengths(card) {
         for spread in [4.0, 100.0] {
             let mut gate = random("gate", len, spread);
             for (gate, special) in gate.iter_mut().skip(1).zip(SPECIAL) {

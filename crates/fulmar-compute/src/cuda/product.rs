@@ -2,12 +2,12 @@
 //! of the product is.
 
 use fulmar_core::Result;
-use fulmar_cuda::{Buffer, Card, Grid, Slice, SliceMut, arguments};
+use fulmar_cuda::{Argument, Buffer, Card, Grid, Slice, SliceMut, arguments};
 use half::bf16;
 
 use super::{cast, product_f32};
 use crate::floats::Stored;
-use crate::{Floats, MatRef, MatmulPrecision, View, kept};
+use crate::{Floats, MatRef, MatmulPrecision, kept};
 
 const THREADS: u32 = 256;
 
@@ -18,6 +18,8 @@ const STRIDE: usize = 64 + 8;
 #[derive(Clone, Copy)]
 struct Kernel {
     name: &'static str,
+    /// The kernel of several products at once with the same blocks, if there is one.
+    each: &'static str,
     outs: usize,
     rows: usize,
     rows_max: usize,
@@ -28,6 +30,7 @@ struct Kernel {
 const KERNELS: [Kernel; 3] = [
     Kernel {
         name: "product_8",
+        each: "product_each_8",
         outs: 16,
         rows: 8,
         rows_max: 32,
@@ -35,6 +38,7 @@ const KERNELS: [Kernel; 3] = [
     },
     Kernel {
         name: "product_64",
+        each: "product_each_64",
         outs: 128,
         rows: 64,
         rows_max: 64,
@@ -42,6 +46,7 @@ const KERNELS: [Kernel; 3] = [
     },
     Kernel {
         name: "product_128",
+        each: "product_each_128",
         outs: 128,
         rows: 128,
         rows_max: usize::MAX,
@@ -50,10 +55,13 @@ const KERNELS: [Kernel; 3] = [
 ];
 
 /// The gradient of rows: gradients of outputs by a weight as it is stored.
-const OF_ROWS: Kernel = Kernel { name: "product_d_w", ..KERNELS[2] };
+const OF_ROWS: Kernel = Kernel { name: "product_d_w", each: "", ..KERNELS[2] };
 
 /// The gradient of a weight: gradients of outputs, transposed, by rows.
-const OF_WEIGHTS: Kernel = Kernel { name: "product_dt_x", ..KERNELS[2] };
+const OF_WEIGHTS: Kernel = Kernel { name: "product_dt_x", each: "", ..KERNELS[2] };
+
+/// Most products of one launch.
+const EACH_MAX: usize = 3;
 
 pub(crate) fn matmul(
     card: Card,
@@ -80,20 +88,52 @@ pub(crate) fn matmul(
     }
 }
 
-/// Queues products of the same rows. These are rounded once, if all products are by tensor cores.
+/// Queues products of the same rows. If all are by tensor cores and by transposed weights, the rows are rounded once, and one launch
+/// computes up to [`EACH_MAX`] of them.
 pub(crate) fn matmul_each(
     card: Card,
     left: MatRef<'_>,
     products: Vec<(SliceMut<'_, f32>, MatRef<'_>)>,
 ) -> Result<()> {
+    let is_together =
+        |right: MatRef<'_>| right.is_in_halves() && right.stored().is_some_and(|weight| weight.is_transposed);
+    let rows = left.stored().filter(|rows| !rows.is_transposed);
+    let Some(rows) = rows.filter(|_| products.iter().all(|(_, right)| is_together(*right))) else {
+        return products.into_iter().try_for_each(|(out, right)| matmul(card, out, left, right, false));
+    };
     let mut room = None;
-    let mut rows = left;
-    if let Some(stored) = left.stored()
-        && products.iter().all(|(_, right)| right.is_in_halves())
-    {
-        rows = left.of_halves(View::Cuda(halves(card, stored.data, &mut room)?));
+    let x = halves(card, rows.data, &mut room)?;
+    let mut products =
+        products.into_iter().filter_map(|(out, right)| Some((out, right.stored()?))).peekable();
+    while products.peek().is_some() {
+        each_in_halves(card, x, rows.shape(), products.by_ref().take(EACH_MAX))?;
     }
-    products.into_iter().try_for_each(|(out, right)| matmul(card, out, rows, right, false))
+    Ok(())
+}
+
+/// Queues one launch of up to [`EACH_MAX`] products of rows in bfloat16 by transposed weights.
+fn each_in_halves<'a>(
+    card: Card,
+    x: Slice<'_, bf16>,
+    (rows, inner): (usize, usize),
+    products: impl Iterator<Item = (SliceMut<'a, f32>, Stored<'a>)>,
+) -> Result<()> {
+    let kernel = Kernel::of_rows(rows);
+    let none = (Argument::Address(0), Argument::Address(0), 0);
+    let (mut each, mut rooms, mut blocks) = ([none; EACH_MAX], [const { None }; EACH_MAX], 0);
+    for (((out, weight), place), room) in products.zip(&mut each).zip(&mut rooms) {
+        let (inputs, outs) = weight.shape();
+        assert!(inner == inputs && out.len() == rows * outs, "matrices that fit");
+        *place = (halves(card, weight.data, room)?.into(), out.into(), outs);
+        blocks += outs.div_ceil(kernel.outs);
+    }
+    if rows == 0 || blocks == 0 {
+        return Ok(());
+    }
+    let (none, [(w1, y1, outs1), (w2, y2, outs2), (w3, y3, outs3)]) = (None::<&Buffer<f32>>, each);
+    let grid = kernel.grid(rows, blocks);
+    let arguments = arguments![x, rows, inner, w1, none, y1, outs1, w2, none, y2, outs2, w3, none, y3, outs3];
+    card.queue(kernel.each, grid, arguments)
 }
 
 /// Queues a product of operands that are rounded to bfloat16, unless they are stored so.
@@ -106,7 +146,7 @@ fn in_halves(
     accumulate: bool,
 ) -> Result<()> {
     let kernel = match (left.is_transposed, right.is_transposed) {
-        (false, true) => KERNELS.into_iter().find(|kernel| rows <= kernel.rows_max).unwrap_or(KERNELS[2]),
+        (false, true) => Kernel::of_rows(rows),
         (false, false) => OF_ROWS,
         (true, false) => OF_WEIGHTS,
         (true, true) => return Err(kept::lacking(card, "a product of two transposed matrices in bfloat16")),
@@ -114,12 +154,24 @@ fn in_halves(
     let (mut of_left, mut of_right) = (None, None);
     let x = halves(card, left.data, &mut of_left)?;
     let w = halves(card, right.data, &mut of_right)?;
-    let grid = Grid {
-        blocks: (outs.div_ceil(kernel.outs) as u32, rows.div_ceil(kernel.rows) as u32),
-        threads: THREADS,
-        shared_bytes: kernel.shared_bytes as u32,
-    };
+    let grid = kernel.grid(rows, outs.div_ceil(kernel.outs));
     card.queue(kernel.name, grid, arguments![x, w, out, rows, outs, inner, u32::from(accumulate)])
+}
+
+impl Kernel {
+    /// Returns the kernel for so many rows by a transposed weight.
+    fn of_rows(rows: usize) -> Self {
+        KERNELS.into_iter().find(|kernel| rows <= kernel.rows_max).unwrap_or(KERNELS[2])
+    }
+
+    /// Returns the grid of a launch for so many rows and blocks of outputs.
+    fn grid(&self, rows: usize, blocks: usize) -> Grid {
+        Grid {
+            blocks: (blocks as u32, rows.div_ceil(self.rows) as u32),
+            threads: THREADS,
+            shared_bytes: self.shared_bytes as u32,
+        }
+    }
 }
 
 /// Returns numbers in bfloat16; `room` holds those that are rounded.
