@@ -220,7 +220,9 @@ fn tokens(card: &Card, report: &mut Report) -> Result<()> {
     let (tiled, tiled_sums) = tiles(card, &case, &at, 5)?;
     report.same("attention, tiles of 5", &case.text, &tiled, &found);
     report.same("attention, tiles of 5, m and L", &case.text, &tiled_sums, &sums);
-    report.same("attention by segments", &case.text, &segments(card, &case, &at)?, &found);
+    let (by_segments, sums_of_segments) = segments(card, &case, &at)?;
+    report.same("attention by segments", &case.text, &by_segments, &found);
+    report.same("attention by segments, m and L", &case.text, &sums_of_segments, &sums);
     let rows: Vec<usize> = spread(case.layout.rows.len(), 24).collect();
     let exact: Vec<f64> = case.heads_of(rows.iter().copied(), attend_in_f64).concat();
     let width = case.q.len() / case.layout.rows.len();
