@@ -17,6 +17,7 @@ pub mod product_f32;
 pub mod rms_norm;
 mod row_draws;
 pub mod rows;
+mod shortage;
 pub mod spans;
 mod swiglu;
 mod training;

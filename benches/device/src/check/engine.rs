@@ -13,7 +13,7 @@ use fulmar_model::{
 use fulmar_objective::{DrawMethod, DrawOptions};
 
 use super::decoder::CONFIGS;
-use super::training::{MEMORY_MAX, lacking};
+use super::shortage::{MEMORY_MAX, lacking};
 use crate::report::Report;
 
 /// Sizes of pages, number of pages in addition to those of the longest sequence, and sequences that run at once.
