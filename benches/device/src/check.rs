@@ -12,6 +12,7 @@ mod heads;
 pub mod log_prob;
 mod operations;
 pub mod optimizer;
+mod pages;
 pub mod product;
 pub mod product_f32;
 pub mod rms_norm;
@@ -31,7 +32,7 @@ use crate::report::Report;
 type Check = fn(&Card, &mut Report) -> Result<()>;
 
 /// Name -> the check of a file of kernels, or of operations.
-pub const CHECKS: [(&str, Check); 19] = [
+pub const CHECKS: [(&str, Check); 20] = [
     ("attention", attention::check),
     ("attention_backward", attention_backward::check),
     ("attention_f32", attention_f32::check),
@@ -44,6 +45,7 @@ pub const CHECKS: [(&str, Check); 19] = [
     ("log_prob", log_prob::check),
     ("operations", operations::check),
     ("optimizer", optimizer::check),
+    ("pages", pages::check),
     ("product", product::check),
     ("product_f32", product_f32::check),
     ("rms_norm", rms_norm::check),

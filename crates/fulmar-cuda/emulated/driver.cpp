@@ -28,6 +28,7 @@ enum Status {
     CAPTURE_UNSUPPORTED = 900
 };
 enum Attribute { MULTIPROCESSORS = 16, L2_BYTES = 38, MAJOR = 75, MINOR = 76, SHARED_BYTES_ALLOWED = 97, MEMORY_POOLS = 115 };
+constexpr int RESERVED_BYTES = 5, USED_BYTES = 7; // of a pool
 constexpr int SHARED_BYTES_ATTRIBUTE = 8; // of a function: the shared memory that a launch may ask for
 
 struct Graph {
@@ -138,6 +139,10 @@ int cuEventSynchronize(void*) { return SUCCESS; }
 // One pool, which keeps nothing: an address that was freed is never given again.
 int cuDeviceGetDefaultMemPool(void** pool, int) { return *pool = (void*)1, SUCCESS; }
 int cuMemPoolSetAttribute(void*, int, void*) { return SUCCESS; }
+int cuMemPoolGetAttribute(void*, int attribute, void* value) {
+    if (attribute != RESERVED_BYTES && attribute != USED_BYTES) return INVALID_VALUE;
+    return *(uint64_t*)value = memory_bytes() - free_bytes(), SUCCESS;
+}
 int cuMemPoolTrimTo(void*, size_t) { return SUCCESS; }
 
 int cuMemAllocAsync(Address* address, size_t bytes, void* stream) {

@@ -69,6 +69,7 @@ never! {
     fn free(u64) -> ();
     fn trim() -> ();
     fn free_bytes() -> usize;
+    fn used_bytes() -> usize;
     fn fill(u64, u32, usize, usize) -> ();
     fn upload(u64, &[u8]) -> ();
     fn copy(u64, u64, usize) -> ();

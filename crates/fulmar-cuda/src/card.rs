@@ -104,12 +104,20 @@ impl Card {
         self.gpu().name == EMULATED
     }
 
-    /// Returns the number of bytes that are free on the GPU, without those that the pool keeps.
+    /// Returns the number of bytes that are free on the GPU, with those that the pool keeps.
     ///
     /// # Errors
     /// `Unavailable` with the driver's error.
     pub fn free_bytes(self) -> Result<usize> {
         self.run("a count of free memory", |context| Ok(context.free_bytes()?))
+    }
+
+    /// Returns the number of bytes that this process has allocated on the GPU.
+    ///
+    /// # Errors
+    /// `Unavailable` with the driver's error.
+    pub fn used_bytes(self) -> Result<usize> {
+        self.run("a count of used memory", |context| Ok(context.used_bytes()?))
     }
 
     /// Returns the number of times that the host waited for this GPU.

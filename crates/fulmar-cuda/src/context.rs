@@ -71,7 +71,7 @@ pub const fn opened(card: &'static Opened) -> Handle {
 }
 
 /// The functions of the driver that this file calls.
-const FUNCTIONS: [&str; 32] = [
+const FUNCTIONS: [&str; 33] = [
     "cuCtxSetCurrent",
     "cuDeviceGet",
     "cuDeviceGetDefaultMemPool",
@@ -90,6 +90,7 @@ const FUNCTIONS: [&str; 32] = [
     "cuMemAllocAsync",
     "cuMemFreeAsync",
     "cuMemGetInfo_v2",
+    "cuMemPoolGetAttribute",
     "cuMemPoolSetAttribute",
     "cuMemPoolTrimTo",
     "cuMemcpyDtoDAsync_v2",
@@ -162,9 +163,24 @@ impl Context {
         unsafe { result::mem_pool::trim_to(self.pool, 0) }.map_err(failed("cuMemPoolTrimTo"))
     }
 
-    /// Returns the number of free bytes of the GPU.
+    /// Returns the number of free bytes of the GPU, with those that the pool keeps.
     pub fn free_bytes(&self) -> Outcome<usize> {
-        result::mem_get_info().map(|(free, _)| free).map_err(failed("cuMemGetInfo"))
+        use sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT as RESERVED;
+        let kept = self.pool_bytes(RESERVED)?.saturating_sub(self.used_bytes()?);
+        result::mem_get_info().map(|(free, _)| free + kept).map_err(failed("cuMemGetInfo"))
+    }
+
+    /// Returns the number of bytes of all allocations.
+    pub fn used_bytes(&self) -> Outcome<usize> {
+        self.pool_bytes(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+    }
+
+    fn pool_bytes(&self, attribute: sys::CUmemPool_attribute) -> Outcome<usize> {
+        let mut bytes = 0_u64;
+        // SAFETY: the pool is the device's own; the attribute is a number of 64 bits.
+        unsafe { result::mem_pool::get_attribute(self.pool, attribute, (&raw mut bytes).cast()) }
+            .map_err(failed("cuMemPoolGetAttribute"))?;
+        Ok(bytes as usize)
     }
 
     /// Queues a fill of `len` elements of 1, 2 or 4 bytes by the lowest bytes of `word`.

@@ -70,11 +70,11 @@ fn elements_are_copied_in_and_out_and_between_ranges() {
 fn dropped_memory_is_free_again() {
     let Some(card) = card().filter(|card| card.is_emulated()) else { return };
     // Other tests run meanwhile, but none takes that much.
-    let free = card.free_bytes().unwrap();
+    let (free, used) = (card.free_bytes().unwrap(), card.used_bytes().unwrap());
     let taken = card.zeros::<u8>(1 << 30).unwrap();
-    assert!(card.free_bytes().unwrap() < free - (1 << 29));
+    assert!(card.free_bytes().unwrap() < free - (1 << 29) && card.used_bytes().unwrap() > used + (1 << 29));
     drop(taken);
-    assert!(card.free_bytes().unwrap() > free - (1 << 29));
+    assert!(card.free_bytes().unwrap() > free - (1 << 29) && card.used_bytes().unwrap() < used + (1 << 29));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! A sequence writes only to rows of pages that no other sequence shares, so shared rows never change.
 
 use fulmar_compute::{Compute, Memory, Spans, View};
+use fulmar_core::Result;
 
 use crate::config::DecoderConfig;
 
@@ -17,7 +18,8 @@ pub(crate) struct PagePool {
     page_size: usize,
     num_pages: usize,
     kv_width: usize,
-    /// Keys and values of each layer, `[pages * page_size, K * E]`; they grow as pages are first used.
+    /// Keys and values of each layer, `[pages * page_size, K * E]`. On the CPU they grow as pages are first used; on a GPU they have
+    /// memory for all pages.
     layers: Vec<(Memory<f32>, Memory<f32>)>,
     compute: Compute,
     /// Number of sequences that hold each page.
@@ -26,7 +28,7 @@ pub(crate) struct PagePool {
 }
 
 impl PagePool {
-    /// Makes an empty pool; memory is allocated page by page.
+    /// Makes an empty pool on the CPU; memory is allocated page by page.
     pub(crate) fn new(config: &DecoderConfig, page_size: usize, num_pages: usize) -> Self {
         Self {
             page_size,
@@ -39,14 +41,32 @@ impl PagePool {
         }
     }
 
-    /// Moves keys and values to the device of `compute`, if they are elsewhere.
-    pub(crate) fn move_to(&mut self, compute: Compute) {
-        self.compute = compute;
-        for memory in self.layers.iter_mut().flat_map(|(keys, values)| [keys, values]) {
-            if memory.compute() != compute {
-                compute.resize(memory, memory.len());
-            }
+    /// Makes an empty pool with memory for all pages on the device of `compute`.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if there is no memory for them; `Unavailable` for a GPU that fails.
+    pub(crate) fn allocate(
+        compute: Compute,
+        config: &DecoderConfig,
+        page_size: usize,
+        num_pages: usize,
+    ) -> Result<Self> {
+        let mut pool = Self { compute, ..Self::new(config, page_size, num_pages) };
+        let floats = num_pages * page_size * pool.kv_width;
+        for (keys, values) in &mut pool.layers {
+            (*keys, *values) = (compute.zeros(floats)?, compute.zeros(floats)?);
         }
+        Ok(pool)
+    }
+
+    /// Returns the handle of the device of the pages.
+    pub(crate) const fn compute(&self) -> Compute {
+        self.compute
+    }
+
+    /// Returns the number of pages, in use or not.
+    pub(crate) const fn num_pages(&self) -> usize {
+        self.num_pages
     }
 
     /// Forgets which pages were in use, some of which may have no memory. No sequence holds one.

@@ -18,12 +18,12 @@ mod speculation;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use fulmar_compute::{Memory, RopeTable, Spans};
+use fulmar_compute::{Compute, Memory, RopeTable, Spans};
 use fulmar_core::{Result, Rng};
 use fulmar_objective::draw_rng;
 
 use crate::config::DecoderConfig;
-use crate::decoder::PackedDecoder;
+use crate::decoder::{Decoder, PackedDecoder};
 use crate::engine_options::{EngineOptions, WeightChange};
 use crate::head::HeadActivations;
 use crate::layer::{LayerActivations, Workspace};
@@ -44,6 +44,8 @@ pub(crate) struct Scheduler {
     waiting: VecDeque<Sequence>,
     running: Vec<Sequence>,
     pool: PagePool,
+    /// Number of pages on the CPU.
+    num_cpu_pages: usize,
     rope: RopeTable,
     activations: LayerActivations,
     workspace: Workspace,
@@ -137,13 +139,14 @@ struct Rows {
 
 impl Scheduler {
     /// Makes an empty scheduler; allocates no keys and values yet.
-    pub(crate) fn new(config: &DecoderConfig, options: &EngineOptions, num_pages: usize) -> Self {
+    pub(crate) fn new(config: &DecoderConfig, options: &EngineOptions, num_cpu_pages: usize) -> Self {
         Self {
             options: options.clone(),
             prompts: HashSet::new(),
             waiting: VecDeque::new(),
             running: Vec::new(),
-            pool: PagePool::new(config, options.page_size, num_pages),
+            pool: PagePool::new(config, options.page_size, num_cpu_pages),
+            num_cpu_pages,
             rope: config.rope(),
             activations: LayerActivations::default(),
             workspace: Workspace::default(),
@@ -223,6 +226,10 @@ impl Scheduler {
         self.waiting.len() + self.running.len()
     }
 
+    pub(crate) const fn num_pages(&self) -> usize {
+        self.pool.num_pages()
+    }
+
     pub(crate) fn num_free_pages(&self) -> usize {
         self.pool.num_free()
     }
@@ -266,7 +273,7 @@ impl Scheduler {
     fn step(&mut self, packed: PackedDecoder<'_>, draft: Option<PackedDecoder<'_>>) -> Result<()> {
         let decoder = packed.decoder;
         self.see_weights(decoder.version());
-        self.pool.move_to(decoder.compute());
+        self.see_device(decoder)?;
         if let Some(draft) = draft {
             self.draft(draft)?;
         }
@@ -293,6 +300,34 @@ impl Scheduler {
             }
         }
         self.version = version;
+    }
+
+    /// Makes pages on the device of `decoder`, if they are elsewhere: keys and values that are there are computed again.
+    fn see_device(&mut self, decoder: &Decoder) -> Result<()> {
+        if self.pool.compute() == decoder.compute() {
+            return Ok(());
+        }
+        for sequence in &mut self.running {
+            sequence.forget(&mut self.pool);
+        }
+        let (config, size) = (decoder.config(), self.options.page_size);
+        self.pool = match decoder.compute() {
+            Compute::Cpu => PagePool::new(config, size, self.num_cpu_pages),
+            Compute::Cuda(card) => {
+                let pages = self.options.pages_on_gpu(config, card.free_bytes()?, self.pages_of_longest())?;
+                PagePool::allocate(decoder.compute(), config, size, pages)?
+            }
+        };
+        Ok(())
+    }
+
+    /// Returns the pages of the longest unfinished request.
+    fn pages_of_longest(&self) -> usize {
+        let unfinished = self.running.iter().chain(&self.waiting);
+        let pages = |sequence: &Sequence| {
+            self.options.pages_of(sequence.prompt.len(), sequence.params.max_tokens)
+        };
+        unfinished.map(pages).max().unwrap_or(0)
     }
 
     fn schedule(&mut self) -> Rows {
@@ -430,7 +465,6 @@ impl Scheduler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decoder::Decoder;
     use crate::engine_options::EngineWeights;
     use crate::outputs::SampledToken;
     use crate::weights::WeightsMut;
