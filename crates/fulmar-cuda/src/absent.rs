@@ -36,7 +36,7 @@ pub fn opened(card: &'static Opened) -> Handle {
 /// See `context.rs`.
 pub struct Context(Infallible);
 pub struct Span(Infallible);
-pub struct Graph;
+pub struct Graph(Infallible);
 pub struct Function {
     pub parameter_bytes: Vec<usize>,
     pub shared_bytes_max: u32,
@@ -77,7 +77,7 @@ never! {
     fn function(&str) -> Function;
     fn allow_shared(&mut Function, u32) -> ();
     fn launch(&Function, (u32, u32), u32, u32, &mut [u64]) -> ();
-    fn repeat(&Graph) -> ();
+    fn repeat(&mut Graph) -> ();
 }
 
 impl Context {
