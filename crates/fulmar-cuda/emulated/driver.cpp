@@ -4,7 +4,7 @@
 // and memory outside a stream's order. It also refuses what CUDA captures and Fulmar has no use for: memory of a graph's own, and
 // copies from or to the host, whose memory is read or written when the graph runs. Options, from the environment: FULMAR_EMULATED_CAPABILITY
 // (80 or 90, the default), FULMAR_EMULATED_MEMORY_MIB (8,192), FULMAR_EMULATED_FAIL_ALLOCATION=N and FULMAR_EMULATED_FAIL_LAUNCH=N, which let call number N fail,
-// counted from 1. A launch is one of a kernel or of a graph.
+// counted from 1; FULMAR_EMULATED_FAIL_EACH_LAUNCH=N lets every Nth fail. A launch is one of a kernel or of a graph.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -61,6 +61,10 @@ uint32_t shared_bytes_max() { return (capability() == 90 ? 227 : 163) << 10; }
 
 // Returns whether this is the call that the environment wants to fail.
 bool must_fail(const char* what) { return ++calls[what] == atol(option(what, "0")); }
+bool must_fail_launch() {
+    const long each = atol(option("FULMAR_EMULATED_FAIL_EACH_LAUNCH", "0"));
+    return must_fail("FULMAR_EMULATED_FAIL_LAUNCH") || (each && calls["FULMAR_EMULATED_FAIL_LAUNCH"] % each == 0);
+}
 
 Stream* stream_of(void* handle) {
     static Stream none;
@@ -232,7 +236,7 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
     const auto& [name, kernel] = *(const std::pair<const std::string, Kernel>*)function;
     const Launch of{name, &kernel, {gx, gy, gz}, {bx, by, bz}, shared};
     if (!is_within_limits(of)) return INVALID_VALUE;
-    if (must_fail("FULMAR_EMULATED_FAIL_LAUNCH")) return OUT_OF_RESOURCES;
+    if (must_fail_launch()) return OUT_OF_RESOURCES;
     if (kernel.cluster > 1 && capability() < 90) return LAUNCH_FAILED;
     // The driver reads the arguments before the call returns: a graph has their values of then.
     auto values = std::make_shared<std::vector<std::vector<unsigned char>>>();
@@ -273,7 +277,7 @@ int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long lo
 }
 int cuGraphLaunch(void* executable, void* stream) {
     if (const int status = refuse(stream_of(stream))) return status;
-    if (must_fail("FULMAR_EMULATED_FAIL_LAUNCH")) return OUT_OF_RESOURCES;
+    if (must_fail_launch()) return OUT_OF_RESOURCES;
     for (auto& node : ((Graph*)executable)->nodes)
         if (const int status = node()) return status;
     return SUCCESS;

@@ -22,13 +22,13 @@ bool has_nan(const std::vector<float>& values) {
 
 int add_in_a_graph() {
     const std::vector<float> zeros(COUNT);
-    void *stream = nullptr, *graph = nullptr, *executable = nullptr;
+    void *stream = nullptr, *graph = nullptr, *none = nullptr, *executable = nullptr;
     cuStreamCreate(&stream, 0);
     const Address x = allocate(COUNT);
     cuMemcpyHtoDAsync_v2(x, zeros.data(), COUNT * sizeof(float), stream);
     cuStreamBeginCapture_v2(stream, THREAD_LOCAL);
     for (float by : {1.0f, 2.0f}) launch("sound", x, 0, 1, COUNT, stream, by);
-    const bool ends = cuStreamEndCapture(stream, &graph) == 0 && cuStreamEndCapture(stream, &graph) == 401;
+    const bool ends = cuStreamEndCapture(stream, &graph) == 0 && cuStreamEndCapture(stream, &none) == 401;
     const bool has_not_run = read(x, 1)[0] == 0.0f;
     cuGraphInstantiateWithFlags(&executable, graph, 0);
     for (int i = 0; i < 3; i++) cuGraphLaunch(executable, stream);
@@ -139,6 +139,14 @@ const std::vector<Case> CASES = {
          setenv("FULMAR_EMULATED_FAIL_LAUNCH", "1", 1);
          const Address x = allocate(COUNT);
          return holds(launch("sound", x) == 701 && launch("sound", x) == 0);
+     }},
+    {"each launch of a number fails where asked", "",
+     [] {
+         setenv("FULMAR_EMULATED_FAIL_EACH_LAUNCH", "2", 1);
+         const Address x = allocate(COUNT);
+         std::vector<int> statuses;
+         for (int i = 0; i < 4; i++) statuses.push_back(launch("sound", x));
+         return holds(statuses == std::vector<int>{0, 701, 0, 701});
      }},
     {"memory has an end", "",
      [] {

@@ -173,7 +173,10 @@ impl Context {
 
     /// Returns the stream of work: that of a capture by this thread, or the context's.
     fn stream(&self) -> sys::CUstream {
-        CAPTURED.get().filter(|(context, _)| *context == self.context).map_or(self.stream, |(_, stream)| stream)
+        CAPTURED
+            .get()
+            .filter(|(context, _)| *context == self.context)
+            .map_or(self.stream, |(_, stream)| stream)
     }
 
     /// Refuses what a capture by this thread cannot have: memory of its own, host memory, which a graph would read or write when it
@@ -316,8 +319,10 @@ impl Context {
         let (grid, block) = ((blocks.0, blocks.1, 1), (threads, 1, 1));
         // SAFETY: there are as many places as the kernel has parameters, none of which has more than 8 bytes, and the driver
         // reads them before it returns.
-        unsafe { result::launch_kernel(function.handle, grid, block, shared_bytes, self.stream(), &mut places) }
-            .map_err(failed("cuLaunchKernel"))
+        unsafe {
+            result::launch_kernel(function.handle, grid, block, shared_bytes, self.stream(), &mut places)
+        }
+        .map_err(failed("cuLaunchKernel"))
     }
 
     /// Captures what this thread queues in `work`, which is not run.
