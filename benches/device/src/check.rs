@@ -8,6 +8,7 @@ mod decoder;
 pub mod draw;
 mod embedding;
 mod engine;
+mod graphs;
 mod heads;
 pub mod log_prob;
 mod operations;
@@ -32,7 +33,7 @@ use crate::report::Report;
 type Check = fn(&Card, &mut Report) -> Result<()>;
 
 /// Name -> the check of a file of kernels, or of operations.
-pub const CHECKS: [(&str, Check); 20] = [
+pub const CHECKS: [(&str, Check); 21] = [
     ("attention", attention::check),
     ("attention_backward", attention_backward::check),
     ("attention_f32", attention_f32::check),
@@ -41,6 +42,7 @@ pub const CHECKS: [(&str, Check); 20] = [
     ("draw", draw::check),
     ("embedding", embedding::check),
     ("engine", engine::check),
+    ("graphs", graphs::check),
     ("heads", heads::check),
     ("log_prob", log_prob::check),
     ("operations", operations::check),

@@ -7,7 +7,7 @@
 //! ```
 //! A sequence writes only to rows of pages that no other sequence shares, so shared rows never change.
 
-use fulmar_compute::{Compute, Memory, Spans, View};
+use fulmar_compute::{Compute, Memory, RowNumbers, View};
 use fulmar_core::Result;
 
 use crate::config::DecoderConfig;
@@ -19,7 +19,7 @@ pub(crate) struct PagePool {
     num_pages: usize,
     kv_width: usize,
     /// Keys and values of each layer, `[pages * page_size, K * E]`. On the CPU they grow as pages are first used; on a GPU they have
-    /// memory for all pages.
+    /// memory for all pages and a spare one, which no sequence gets.
     layers: Vec<(Memory<f32>, Memory<f32>)>,
     compute: Compute,
     /// Number of sequences that hold each page.
@@ -41,7 +41,7 @@ impl PagePool {
         }
     }
 
-    /// Makes an empty pool with memory for all pages on the device of `compute`.
+    /// Makes an empty pool with memory for all pages, and a spare one, on the device of `compute`.
     ///
     /// # Errors
     /// `OutOfMemory` if there is no memory for them; `Unavailable` for a GPU that fails.
@@ -52,7 +52,7 @@ impl PagePool {
         num_pages: usize,
     ) -> Result<Self> {
         let mut pool = Self { compute, ..Self::new(config, page_size, num_pages) };
-        let floats = num_pages * page_size * pool.kv_width;
+        let floats = (num_pages + 1) * page_size * pool.kv_width;
         for (keys, values) in &mut pool.layers {
             (*keys, *values) = (compute.zeros(floats)?, compute.zeros(floats)?);
         }
@@ -67,6 +67,11 @@ impl PagePool {
     /// Returns the number of pages, in use or not.
     pub(crate) const fn num_pages(&self) -> usize {
         self.num_pages
+    }
+
+    /// Returns the first row of the spare page of a pool that was allocated whole.
+    pub(crate) const fn spare_row(&self) -> u32 {
+        (self.num_pages * self.page_size) as u32
     }
 
     /// Forgets which pages were in use, some of which may have no memory. No sequence holds one.
@@ -86,10 +91,15 @@ impl PagePool {
     }
 
     /// Writes one layer's keys and values of new tokens to their rows.
-    pub(crate) fn write(&mut self, layer: usize, rows: &[usize], [new_keys, new_values]: [&Memory<f32>; 2]) {
+    pub(crate) fn write(
+        &mut self,
+        layer: usize,
+        rows: &RowNumbers,
+        [new_keys, new_values]: [&Memory<f32>; 2],
+    ) {
         let (width, (keys, values)) = (self.kv_width, &mut self.layers[layer]);
-        self.compute.scatter(new_keys, width, rows, keys);
-        self.compute.scatter(new_values, width, rows, values);
+        self.compute.put_rows(new_keys, width, rows, keys);
+        self.compute.put_rows(new_values, width, rows, values);
     }
 
     fn take(&mut self) -> Option<u32> {
@@ -161,9 +171,9 @@ impl PageTable {
         }
     }
 
-    /// Adds a row to `spans` that attends to all of this sequence.
-    pub(crate) fn push_span(&self, spans: &mut Spans) {
-        spans.push_row(&self.ranges);
+    /// Returns the rows of all tokens of this sequence.
+    pub(crate) fn ranges(&self) -> &[(u32, u32)] {
+        &self.ranges
     }
 
     /// Returns a table of the first `num_tokens` tokens of this one; both hold their pages.

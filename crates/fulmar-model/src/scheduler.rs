@@ -12,13 +12,15 @@
 //! same work.
 
 mod drawing;
+mod graphs;
 mod keeping;
+mod pass;
 mod speculation;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use fulmar_compute::{Compute, Memory, RopeTable, Spans};
+use fulmar_compute::{Compute, RopeTable, StepRows};
 use fulmar_core::{Result, Rng};
 use fulmar_objective::draw_rng;
 
@@ -26,10 +28,11 @@ use crate::config::DecoderConfig;
 use crate::decoder::{Decoder, PackedDecoder};
 use crate::engine_options::{EngineOptions, WeightChange};
 use crate::head::HeadActivations;
-use crate::layer::{LayerActivations, Workspace};
 use crate::outputs::{FinishReason, Outputs};
 use crate::paged::{PagePool, PageTable};
 use crate::request::{Request, SamplingParams};
+use graphs::DecodeGraphs;
+use pass::StepBuffers;
 use speculation::Speculation;
 
 /// Prompts of finished requests that are kept before a cleanup.
@@ -47,11 +50,9 @@ pub(crate) struct Scheduler {
     /// Number of pages on the CPU.
     num_cpu_pages: usize,
     rope: RopeTable,
-    activations: LayerActivations,
-    workspace: Workspace,
+    buffers: StepBuffers,
     head: HeadActivations,
-    /// The residual stream of a step.
-    x: Memory<f32>,
+    graphs: DecodeGraphs,
     version: u64,
     speculation: Speculation,
     /// The store of kept activations that rows of sequences belong to.
@@ -93,10 +94,7 @@ impl Sequence {
     /// Adds a row for the token at `position`; returns `false` if there is no page for it.
     fn push_row(&mut self, position: usize, pool: &mut PagePool, rows: &mut Rows) -> bool {
         let Some(row) = self.table.push(pool) else { return false };
-        rows.ids.push(self.token(position));
-        rows.positions.push(position as u32);
-        rows.cache_rows.push(row as usize);
-        self.table.push_span(&mut rows.spans);
+        rows.step.push(self.token(position), position as u32, row, self.table.ranges());
         true
     }
 
@@ -127,10 +125,7 @@ impl Sequence {
 /// The rows of one step.
 #[derive(Default)]
 struct Rows {
-    ids: Vec<u32>,
-    positions: Vec<u32>,
-    cache_rows: Vec<usize>,
-    spans: Spans,
+    step: StepRows,
     /// Index of a running sequence and the number of rows it got.
     counts: Vec<(usize, usize)>,
     /// Rows whose activations the decoder keeps, with the kept rows.
@@ -148,10 +143,9 @@ impl Scheduler {
             pool: PagePool::new(config, options.page_size, num_cpu_pages),
             num_cpu_pages,
             rope: config.rope(),
-            activations: LayerActivations::default(),
-            workspace: Workspace::default(),
+            buffers: StepBuffers::default(),
             head: HeadActivations::default(),
-            x: Memory::default(),
+            graphs: DecodeGraphs::default(),
             version: 0,
             speculation: Speculation::new(options.speculative_tokens),
             store: None,
@@ -279,13 +273,19 @@ impl Scheduler {
         }
         let mut rows = self.schedule();
         self.keep(decoder, &mut rows);
-        self.run_layers(packed, &rows);
+        let bucket = self.run_bucket(packed, &mut rows)?;
+        if bucket.is_none() {
+            self.run_layers(packed, &rows);
+        }
         decoder.compute().check()?;
         for &(index, count) in &rows.counts {
             self.running[index].computed += count;
         }
         let drawers = self.drawers(&rows);
-        let ended = self.draw(packed, &drawers)?;
+        let ended = match bucket {
+            Some(bucket) => self.draw_from_bucket(packed, &drawers, bucket)?,
+            None => self.draw(packed, &drawers)?,
+        };
         for (index, reason) in ended.into_iter().rev() {
             self.finish(index, reason);
         }
@@ -310,6 +310,7 @@ impl Scheduler {
         for sequence in &mut self.running {
             sequence.forget(&mut self.pool);
         }
+        self.graphs = DecodeGraphs::default();
         let (config, size) = (decoder.config(), self.options.page_size);
         self.pool = match decoder.compute() {
             Compute::Cpu => PagePool::new(config, size, self.num_cpu_pages),
@@ -324,9 +325,8 @@ impl Scheduler {
     /// Returns the pages of the longest unfinished request.
     fn pages_of_longest(&self) -> usize {
         let unfinished = self.running.iter().chain(&self.waiting);
-        let pages = |sequence: &Sequence| {
-            self.options.pages_of(sequence.prompt.len(), sequence.params.max_tokens)
-        };
+        let pages =
+            |sequence: &Sequence| self.options.pages_of(sequence.prompt.len(), sequence.params.max_tokens);
         unfinished.map(pages).max().unwrap_or(0)
     }
 
@@ -382,7 +382,7 @@ impl Scheduler {
 
     /// Returns the number of rows that the step can still have.
     fn room(&self, rows: &Rows) -> usize {
-        self.options.max_num_batched_tokens - rows.ids.len()
+        self.options.max_num_batched_tokens - rows.step.len()
     }
 
     /// Shares the pages of an equal prompt of an older sequence, all but the row needed to continue; returns
@@ -428,37 +428,6 @@ impl Scheduler {
         let mut sequence = self.running.remove(index);
         sequence.forget(&mut self.pool);
         self.outputs.finished.push((sequence.request, reason));
-    }
-
-    /// Writes the residual stream after the last layer to `x`; fills the rows' places in the cache.
-    fn run_layers(&mut self, packed: PackedDecoder<'_>, rows: &Rows) {
-        let decoder = packed.decoder;
-        let config = decoder.config();
-        let hidden = config.hidden_size;
-        self.rope.extend_to(rows.positions.iter().max().map_or(0, |last| *last as usize + 1));
-        let compute = decoder.compute();
-        let (activations, workspace, x) = (&mut self.activations, &mut self.workspace, &mut self.x);
-        compute.resize(x, rows.ids.len() * hidden);
-        compute.embed(decoder.stored().slice(decoder.layout().embed.clone()), hidden, &rows.ids, &mut *x);
-        activations.resize(config, rows.ids.len(), compute);
-        workspace.resize(config, rows.ids.len(), compute);
-        for index in 0..config.num_hidden_layers {
-            compute.copy(&*x, &mut activations.x);
-            let layer = packed.layer(index);
-            layer.project_heads(activations, workspace, (&self.rope, &rows.positions));
-            self.pool.write(index, &rows.cache_rows, [&activations.k, &activations.v]);
-            let (keys, values) = self.pool.layer(index);
-            let LayerActivations { q, attention: out, log_sum, .. } = activations;
-            compute.attention(config.attention(), &*q, keys, values, &rows.spans, out, log_sum);
-            layer.finish(activations, workspace, x);
-            if !rows.kept.is_empty() {
-                let all = (&*activations, rows.ids.len());
-                decoder.kept.lock().write_layer(compute, index, all, &rows.kept);
-            }
-        }
-        if !rows.kept.is_empty() {
-            decoder.kept.lock().write_x(compute, (x.view(), hidden), &rows.kept);
-        }
     }
 }
 

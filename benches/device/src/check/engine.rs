@@ -128,10 +128,11 @@ struct Pair<'a> {
 
 /// The tokens that an engine drew for each request.
 #[derive(Default)]
-struct Found(HashMap<u64, Generated>);
+pub struct Found(pub HashMap<u64, Generated>);
 
 impl Found {
-    fn take(&mut self, outputs: Outputs) {
+    /// Adds what an engine drew.
+    pub fn take(&mut self, outputs: Outputs) {
         for token in outputs.tokens {
             self.0.entry(token.request).or_default().push(token);
         }
@@ -141,7 +142,7 @@ impl Found {
     }
 
     /// Compares with what the requests of these ids get.
-    fn compare(&self, report: &mut Report, shape: &str, ids: &[u64], wanted: &[Generated]) {
+    pub fn compare(&self, report: &mut Report, shape: &str, ids: &[u64], wanted: &[Generated]) {
         let empty = Generated::default();
         let got = |id: &u64| self.0.get(id).unwrap_or(&empty);
         let words = |of: fn(&Generated) -> Vec<u32>| -> [Vec<u32>; 2] {

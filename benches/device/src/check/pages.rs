@@ -62,7 +62,8 @@ fn given(report: &mut Report, on_card: &Decoder) -> Result<()> {
     let during = engine.num_free_pages();
     drawn(&mut engine, on_card)?;
     let after = (engine.num_free_pages(), refused_pages(&mut engine, 7));
-    let numbers = |(free, refused): (usize, Option<usize>)| [free as u32, refused.map_or(99, |pages| pages as u32)];
+    let numbers =
+        |(free, refused): (usize, Option<usize>)| [free as u32, refused.map_or(99, |pages| pages as u32)];
     report.same("pages before the first step", "5 given", &numbers(before), &[5, 4]);
     report.same("pages with a sequence", "5 given", &[during as u32], &[4]);
     report.same("pages after the last step", "5 given", &numbers(after), &[5, 4]);
@@ -91,7 +92,10 @@ fn by_memory(
     let ids_of_processor = drawn(&mut self::engine(on_processor, options(None, 1), 8)?, on_processor)?;
     report.same("ids with these pages", &shape, &ids, &ids_of_processor);
     // Back on the processor it has the pages of before.
-    engine.add(&Request { prompt_ids: &[1], seed: 0 }, &SamplingParams { max_tokens: 2, ..Default::default() })?;
+    engine.add(
+        &Request { prompt_ids: &[1], seed: 0 },
+        &SamplingParams { max_tokens: 2, ..Default::default() },
+    )?;
     drawn(&mut engine, on_processor)?;
     // Threads have an equal number each.
     let is_as_before = engine.num_free_pages().abs_diff(before) < 64;

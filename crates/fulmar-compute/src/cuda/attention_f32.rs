@@ -6,6 +6,7 @@ use fulmar_core::Result;
 use fulmar_cuda::{Buffer, Card, Grid, Slice, SliceMut, arguments};
 use fulmar_kernel::AttentionShape;
 
+use crate::plan::Words;
 use crate::{AttentionSaved, Spans};
 
 /// Keys that a block holds at once.
@@ -22,9 +23,9 @@ const QUERIES: usize = 16;
 #[derive(Debug)]
 pub(crate) struct AttentionPlan {
     /// The end of each row's ranges, and its number of keys.
-    rows: Buffer<[u32; 2]>,
+    pub rows: Words,
     /// The first row of each range, and the number of keys of its row before it.
-    ranges: Buffer<[u32; 2]>,
+    pub ranges: Words,
 }
 
 /// The tiles of the backward pass.
@@ -66,8 +67,8 @@ pub(crate) fn attention(
         q_nhe,
         keys_rke,
         values_rke,
-        &plan.rows,
-        &plan.ranges,
+        plan.rows.argument(),
+        plan.ranges.argument(),
         num_heads,
         num_kv_heads,
         head_dim,
@@ -108,11 +109,11 @@ pub(crate) fn attention_backward(
         q,
         keys,
         values,
-        &plan.rows,
-        &plan.ranges,
+        plan.rows.argument(),
+        plan.ranges.argument(),
         &tiles.tile_n,
-        &tiles.tiles.rows,
-        &tiles.tiles.ranges,
+        tiles.tiles.rows.argument(),
+        tiles.tiles.ranges.argument(),
         out,
         log_sum,
         d_out_nhe,
@@ -128,8 +129,8 @@ pub(crate) fn attention_backward(
         q,
         keys,
         values,
-        &plan.rows,
-        &plan.ranges,
+        plan.rows.argument(),
+        plan.ranges.argument(),
         &tiles.key_tiles,
         log_sum,
         d_out_nhe,
@@ -160,16 +161,25 @@ fn gradient_plan_of(card: Card, spans: &Spans, blocks: &[(u32, u32)]) -> Result<
 
 impl AttentionPlan {
     fn of(card: Card, rows: impl Iterator<Item = impl AsRef<[(u32, u32)]>>) -> Result<Self> {
+        let (mut words, ranges) = Self::words(rows);
+        let first = words.len();
+        words.extend(ranges);
+        let rows = Words::upload(card, &words)?;
+        Ok(Self { ranges: rows.from(first), rows })
+    }
+
+    /// Returns the numbers of `rows` and of `ranges`, both in pairs.
+    pub(crate) fn words(rows: impl Iterator<Item = impl AsRef<[(u32, u32)]>>) -> (Vec<u32>, Vec<u32>) {
         let (mut ends, mut ranges) = (Vec::new(), Vec::new());
         for row in rows {
             let mut before = 0;
             for (first, end) in row.as_ref() {
-                ranges.push([*first, before]);
+                ranges.extend([*first, before]);
                 before += end - first;
             }
-            ends.push([ranges.len() as u32, before]);
+            ends.extend([ranges.len() as u32 / 2, before]);
         }
-        Ok(Self { rows: card.upload(&ends)?, ranges: card.upload(&ranges)? })
+        (ends, ranges)
     }
 }
 
