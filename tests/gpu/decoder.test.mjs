@@ -120,7 +120,10 @@ test('policies and the run log report the memory of the GPU, and none on the CPU
     const model = { ...SHAPE, device }
     const options = { seed: 3, runDir, model, sft: sftOptions, grpo: grpoOptions, eval: evaluation }
     await runTraining(checkTrainConfig(options))
-    const events = readFileSync(join(runDir, 'log.jsonl'), 'utf8').trim().split('\n').map((line) => JSON.parse(line))
+    const events = readFileSync(join(runDir, 'log.jsonl'), 'utf8')
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line))
     const steps = events.filter(({ event }) => event === 'step')
     assert.equal(steps.length, 2)
     for (const { metrics } of steps) {
