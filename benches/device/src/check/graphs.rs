@@ -41,6 +41,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     }
     counts(card, report, &decoder)?;
     rounded(card, report, &decoder)?;
+    moved(card, report, &decoder)?;
     for (count, pages) in BATCHES {
         batch(card, report, (CONFIGS[0].0, &decoder), count, PAGES[pages])?;
     }
@@ -186,6 +187,30 @@ fn rounded(card: &Card, report: &mut Report, decoder: &Decoder) -> Result<()> {
     drawn(&halves, options(2, PAGES[0]), 2)?;
     let done = Done::by(card).since(before);
     report.same("captures in bfloat16", "2 sequences", &done[..2], &[0, 0]);
+    Ok(())
+}
+
+/// A decoder leaves the card and comes back: the graphs of the pages that it left are not used again.
+fn moved(card: &Card, report: &mut Report, decoder: &Decoder) -> Result<()> {
+    let run = |decoders: [&Decoder; 3]| -> Result<(Found, Vec<u64>)> {
+        let mut engine = Engine::new(decoder.config(), options(3, PAGES[0]))?;
+        let ids = (5..8)
+            .map(|index| add(&mut engine, decoder.config().vocab_size, index))
+            .collect::<Result<Vec<_>>>()?;
+        engine.steps(decoders[0], 5)?;
+        engine.steps(decoders[1], 1)?;
+        while engine.steps(decoders[2], 1)? > 0 {}
+        let mut found = Found::default();
+        found.take(engine.take_outputs());
+        Ok((found, ids))
+    };
+    let on_card = on(card, decoder)?;
+    let (wanted, ids) = run([decoder; 3])?;
+    let before = Done::by(card);
+    let (found, ids_on_card) = run([&on_card, decoder, &on_card])?;
+    let [captures, ..] = Done::by(card).since(before);
+    found.compare(report, "leaves the card and comes back", &ids_on_card, &of_requests(wanted, &ids));
+    report.same("captures of both stays", &captures.to_string(), &[u32::from(captures > 1)], &[1]);
     Ok(())
 }
 

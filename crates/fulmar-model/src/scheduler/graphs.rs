@@ -58,7 +58,7 @@ struct Captured {
 fn bucket_of(num_rows: usize, max_num_seqs: usize) -> usize {
     let rounded = match num_rows {
         ..=8 => num_rows.next_power_of_two(),
-        ..=64 => num_rows.next_multiple_of(8),
+        9..=64 => num_rows.next_multiple_of(8),
         _ => num_rows.next_multiple_of(32),
     };
     rounded.min(max_num_seqs.max(num_rows))
