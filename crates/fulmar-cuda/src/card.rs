@@ -283,7 +283,7 @@ impl Drop for Graph {
         let graph = self.graph.take();
         // The driver destroys it in its context, once its last run is done. A lost context has nothing left to destroy.
         let _ = self.card.run("a graph", |_| {
-            drop(graph);
+            let _dropped_here = graph;
             Ok(())
         });
     }
