@@ -105,4 +105,28 @@ export const EMULATOR_FAULTS = [
   emulator('2^x has no lower end', 'value < 0x1p-126f ? 0.0f : value', 'value'),
   emulator('numbers of a pair are swapped', '{second, first}', '{first, second}'),
   emulator('a pair is rounded up at a tie', '0x7fff + (bits >> 16 & 1)', '0x8000'),
+  ...[
+    ['a capture goes on after a wait', '    stream->is_invalid = true;\n', ''],
+    ['a capture that is invalid has a graph', 'if (!of.is_invalid) return *graph', 'return *graph'],
+    ['a capture is ended by any thread', 'of.thread != std::this_thread::get_id()', 'false'],
+    [
+      'a capture copies from the host',
+      'const void* from, size_t bytes, void* stream) {\n    if (const int status = refuse(stream_of(stream))) return status;',
+      'const void* from, size_t bytes, void* stream) {',
+    ],
+    [
+      'memory is allocated during a capture',
+      '    if (const int status = refuse(captured_here)) return status;\n    return cuMemAllocAsync',
+      '    return cuMemAllocAsync',
+    ],
+    ['a capture begins twice', 'if (of->captured) return ILLEGAL_STATE;', ''],
+    [
+      'a graph repeats its last work alone',
+      'for (auto& node : ((Graph*)executable)->nodes)',
+      'for (auto& node : std::vector<std::function<int()>>(((Graph*)executable)->nodes.size(), ((Graph*)executable)->nodes.back()))',
+    ],
+    ['a graph never fails', 'if (must_fail_launch()) return OUT_OF_RESOURCES;\n    for', 'for'],
+    ['each launch fails that has a number', 'each && calls', 'each || calls'],
+    ['a pool counts what is free', 'memory_bytes() - free_bytes(), SUCCESS', 'free_bytes(), SUCCESS'],
+  ].map(([name, from, to]) => emulator(name, from, to, 'driver.cpp')),
 ]

@@ -4,7 +4,7 @@
  */
 
 import assert from 'node:assert/strict'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
@@ -24,6 +24,7 @@ import {
 } from '../../dist/index.js'
 import { ListStorage } from '../../dist/replay/index.js'
 import { Tensor } from '../../dist/tensor/index.js'
+import { checkTrainConfig, runTraining } from '../../dist/train/index.js'
 
 const SHAPE = { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 }
 const DEVICES = ['cpu', 'cuda:0']
@@ -101,6 +102,46 @@ test('a worker thread has its copy on the GPU, with the tokens of the CPU', asyn
   await assert.rejects(policy.generate(request), UNAVAILABLE) // as the copy is on the GPU
   await policy.close()
 })
+
+test('policies and the run log report the memory of the GPU, and none on the CPU', async () => {
+  for (const device of DEVICES) {
+    const { decoder } = createModel({ seed: 5, device }, SHAPE)
+    const policies = [new DecoderPolicy(decoder), await WorkerPolicy.launch(decoder)]
+    for (const policy of policies) {
+      const { policyVersion, ...memory } = await policy.report()
+      assert.equal(policyVersion, 0)
+      checkMemory(device, memory)
+    }
+    await policies[1].close()
+    const runDir = join(folder, `run-${device === 'cpu' ? 'cpu' : 'gpu'}`)
+    const grpoOptions = { steps: 1, promptsPerStep: 2, groupSize: 2, maxTokens: 4 }
+    const evaluation = { numProblems: 1 }
+    const sftOptions = { steps: 1, batchSize: 1 }
+    const model = { ...SHAPE, device }
+    const options = { seed: 3, runDir, model, sft: sftOptions, grpo: grpoOptions, eval: evaluation }
+    await runTraining(checkTrainConfig(options))
+    const events = readFileSync(join(runDir, 'log.jsonl'), 'utf8')
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+    const steps = events.filter(({ event }) => event === 'step')
+    assert.equal(steps.length, 2)
+    for (const { metrics } of steps) {
+      const names = Object.keys(metrics).filter((name) => name.startsWith('device'))
+      checkMemory(device, Object.fromEntries(names.map((name) => [name, metrics[name]])))
+    }
+  }
+})
+
+/** Checks the fields of a report that tell of a GPU. */
+function checkMemory(device, memory) {
+  if (device === 'cpu') return assert.deepEqual(memory, {})
+  const [{ memoryBytes }] = gpus()
+  assert.deepEqual(Object.keys(memory).sort(), ['deviceFreeBytes', 'deviceMemoryBytes'])
+  // The weights alone are more than that.
+  assert.ok(memory.deviceMemoryBytes > 4 * 1000)
+  assert.equal(memory.deviceMemoryBytes + memory.deviceFreeBytes, memoryBytes)
+}
 
 test('a saved model goes on, on either device', async () => {
   const path = join(folder, 'saved')

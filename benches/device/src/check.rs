@@ -8,15 +8,18 @@ mod decoder;
 pub mod draw;
 mod embedding;
 mod engine;
+mod graphs;
 mod heads;
 pub mod log_prob;
 mod operations;
 pub mod optimizer;
+mod pages;
 pub mod product;
 pub mod product_f32;
 pub mod rms_norm;
 mod row_draws;
 pub mod rows;
+mod shortage;
 pub mod spans;
 mod swiglu;
 mod training;
@@ -31,7 +34,7 @@ use crate::report::Report;
 type Check = fn(&Card, &mut Report) -> Result<()>;
 
 /// Name -> the check of a file of kernels, or of operations.
-pub const CHECKS: [(&str, Check); 19] = [
+pub const CHECKS: [(&str, Check); 21] = [
     ("attention", attention::check),
     ("attention_backward", attention_backward::check),
     ("attention_f32", attention_f32::check),
@@ -40,10 +43,12 @@ pub const CHECKS: [(&str, Check); 19] = [
     ("draw", draw::check),
     ("embedding", embedding::check),
     ("engine", engine::check),
+    ("graphs", graphs::check),
     ("heads", heads::check),
     ("log_prob", log_prob::check),
     ("operations", operations::check),
     ("optimizer", optimizer::check),
+    ("pages", pages::check),
     ("product", product::check),
     ("product_f32", product_f32::check),
     ("rms_norm", rms_norm::check),

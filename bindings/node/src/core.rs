@@ -22,9 +22,12 @@ pub fn gpus() -> Result<String> {
     guard(|| {
         let gpus = fulmar::cuda::gpus()?.into_iter().map(|gpu| {
             let named = |(major, minor): (u32, u32)| format!("{major}.{minor}");
-            let free = Card::of_open(gpu.ordinal).and_then(|card| card.free_bytes().ok());
+            let card = Card::of_open(gpu.ordinal);
+            let free = card.and_then(|card| card.free_bytes().ok());
+            let used = card.and_then(|card| card.used_bytes().ok());
             json!({
                 "ordinal": gpu.ordinal, "name": gpu.name, "memoryBytes": gpu.memory_bytes, "freeMemoryBytes": free,
+                "usedMemoryBytes": used,
                 "computeCapability": named(gpu.compute_capability), "driverVersion": named(gpu.driver_version),
                 "code": gpu.code(),
             })

@@ -7,7 +7,7 @@ use fulmar_core::{Dtype, Result};
 use fulmar_cuda::{Argument, Card};
 use half::bf16;
 
-use crate::{Compute, MatmulPrecision, Memory, Panels, View, ViewMut};
+use crate::{Compute, MatmulPrecision, Memory, Panels, RowNumbers, View, ViewMut};
 
 /// Borrowed elements in single precision or bfloat16.
 ///
@@ -228,39 +228,25 @@ impl Compute {
         }
     }
 
-    /// Moves `memory` to this device and stores its elements in `dtype`, [`Dtype::Bf16`] or single precision: rounds each to the
-    /// nearest, or widens it.
-    pub fn convert(self, memory: &mut FloatMemory, dtype: Dtype) {
-        let (of, len) = (memory.compute(), memory.len());
-        let mut converted = FloatMemory::of(dtype);
-        match (&*memory, &mut converted) {
-            (FloatMemory::F32(wide), FloatMemory::Bf16(halves)) => {
-                of.resize(halves, len);
-                of.f32_to_bf16(wide, halves);
-                *memory = converted;
-            }
-            (FloatMemory::Bf16(halves), FloatMemory::F32(wide)) => {
-                of.resize(wide, len);
-                of.bf16_to_f32(halves, wide);
-                *memory = converted;
-            }
-            _ => {}
-        }
-        match memory {
-            FloatMemory::F32(values) if values.compute() != self => self.resize(values, len),
-            FloatMemory::Bf16(values) if values.compute() != self => self.resize(values, len),
-            _ => {}
+    /// Returns `len` zeros in `dtype`, [`Dtype::Bf16`] or single precision.
+    ///
+    /// # Errors
+    /// The errors of [`Compute::zeros`].
+    pub fn zero_floats(self, dtype: Dtype, len: usize) -> Result<FloatMemory> {
+        match dtype {
+            Dtype::Bf16 => self.zeros(len).map(FloatMemory::Bf16),
+            _ => self.zeros(len).map(FloatMemory::F32),
         }
     }
 
-    /// Writes rows of `inner` elements over rows `indices` of elements of the same width, as [`Compute::scatter`].
+    /// Writes rows of `inner` elements over rows of elements of the same width, as [`Compute::put_rows`].
     ///
     /// # Panics
     /// If the widths of the elements differ, which is a bug of the caller.
-    pub fn scatter_floats(self, from: &FloatMemory, inner: usize, indices: &[usize], to: &mut FloatMemory) {
+    pub fn put_float_rows(self, from: &FloatMemory, inner: usize, rows_n: &RowNumbers, to: &mut FloatMemory) {
         match (from, to) {
-            (FloatMemory::F32(from), FloatMemory::F32(to)) => self.scatter(from, inner, indices, to),
-            (FloatMemory::Bf16(from), FloatMemory::Bf16(to)) => self.scatter(from, inner, indices, to),
+            (FloatMemory::F32(from), FloatMemory::F32(to)) => self.put_rows(from, inner, rows_n, to),
+            (FloatMemory::Bf16(from), FloatMemory::Bf16(to)) => self.put_rows(from, inner, rows_n, to),
             _ => unreachable!("rows are written over rows of their width"),
         }
     }
@@ -531,27 +517,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_of_another_dtype_is_dropped_when_it_is_resized_and_kept_when_it_is_converted() {
+    fn memory_of_another_dtype_is_dropped_when_it_is_resized() {
         let on = Compute::Cpu;
-        let mut memory = FloatMemory::from(vec![1.0, 1.003, -3.0]);
-        on.convert(&mut memory, Dtype::Bf16);
-        assert_eq!((memory.dtype(), memory.len(), memory.is_empty()), (Dtype::Bf16, 3, false));
-        assert_eq!(*memory.view().read().unwrap(), [1.0, 1.0, -3.0]);
-        on.resize_as(&mut memory, Dtype::Bf16, 4);
-        on.convert(&mut memory, Dtype::F32);
-        assert_eq!(memory.f32().cpu(), [1.0, 1.0, -3.0, 0.0]);
-        assert!(memory.num_bytes() >= 16);
+        let mut memory = FloatMemory::from(vec![1.0, -3.0]);
+        on.resize_as(&mut memory, Dtype::F32, 3);
+        assert_eq!((memory.f32().cpu(), memory.num_bytes() >= 12), (&[1.0, -3.0, 0.0][..], true));
         on.resize_as(&mut memory, Dtype::Bf16, 2);
-        assert_eq!((memory.view_mut().len(), &*memory.view().read().unwrap()), (2, &[0.0, 0.0][..]));
+        assert_eq!((memory.dtype(), memory.view_mut().len(), memory.is_empty()), (Dtype::Bf16, 2, false));
+        assert_eq!(*memory.view().read().unwrap(), [0.0, 0.0]);
     }
 
     #[test]
-    fn rows_of_either_width_are_scattered() {
-        for dtype in [Dtype::F32, Dtype::Bf16] {
-            let (mut from, mut to) = (FloatMemory::from(vec![1.0, 2.0, 3.0, 4.0]), FloatMemory::of(dtype));
-            Compute::Cpu.convert(&mut from, dtype);
-            Compute::Cpu.resize_as(&mut to, dtype, 6);
-            Compute::Cpu.scatter_floats(&from, 2, &[2, 0], &mut to);
+    fn rows_of_either_width_are_put_where_their_numbers_are() {
+        let halves = |values: &[f32]| {
+            FloatMemory::Bf16(values.iter().map(|value| bf16::from_f32(*value)).collect::<Vec<_>>().into())
+        };
+        let mut rows_n = RowNumbers::default();
+        [2, 0].into_iter().for_each(|row| rows_n.push(row));
+        for from in [FloatMemory::from(vec![1.0, 2.0, 3.0, 4.0]), halves(&[1.0, 2.0, 3.0, 4.0])] {
+            let mut to = Compute::Cpu.zero_floats(from.dtype(), 6).unwrap();
+            Compute::Cpu.put_float_rows(&from, 2, &rows_n, &mut to);
             assert_eq!(*to.view().read().unwrap(), [3.0, 4.0, 0.0, 0.0, 1.0, 2.0]);
         }
     }

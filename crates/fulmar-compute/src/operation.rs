@@ -112,7 +112,7 @@ operations! {
     fn rotate_back(table: &RopeTable, d_nhe: ViewMut<f32>, num_heads: usize, positions_n: Numbers) = fulmar_kernel::RopeTable::rotate_back => cuda::rotate_back;
 
     // Tokens and their probabilities.
-    fn embed(table_vd: Floats<'_>, width: usize, ids_n: &[u32], out_nd: ViewMut<f32>) => cuda::embed;
+    fn embed(table_vd: Floats<'_>, width: usize, ids_n: Numbers, out_nd: ViewMut<f32>) => cuda::embed;
     fn embed_backward(d_out_nd: View<f32>, width: usize, ids_n: &[u32], d_table_vd: ViewMut<f32>) => cuda::embed_backward;
     fn log_prob_row(logits_v: View<f32>, id: usize) -> LogProb => cuda::log_prob_row;
     fn log_prob_rows(logits_nv: View<f32>, ids_n: &[u32]) -> Vec<LogProb> => cuda::log_prob_rows;
@@ -141,6 +141,7 @@ operations! {
     fn scatter_add(from: View<f32>, inner: usize, indices: &[usize], to: ViewMut<f32>) = rows::scatter_add => cuda::scatter_add;
     fn copy<T>(from: View<T>, to: ViewMut<T>) = rows::copy => cuda::copy;
     fn fill<T>(to: ViewMut<T>, value: T) = rows::fill => cuda::fill;
+    fn put_rows<T>(from: View<T>, inner: usize, rows_n: Numbers, to: ViewMut<T>) = rows::put_rows => cuda::put_rows;
     fn scatter<T>(from: View<T>, inner: usize, indices: &[usize], to: ViewMut<T>) = rows::scatter => cuda::scatter;
 }
 

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fulmar_core::Result;
-use fulmar_cuda::{Buffer, Card};
+use fulmar_cuda::{Argument, Buffer, Card};
 
 /// A copy on a GPU of what its owner holds in main memory, made by the first operation that reads it.
 #[derive(Debug)]
@@ -29,6 +29,11 @@ impl<T> OnCard<T> {
         }
     }
 
+    /// Sets the copy on `card`.
+    pub(crate) fn set(&self, card: Card, copy: T) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((card, Arc::new(copy)));
+    }
+
     /// Drops the copy when the numbers change.
     pub(crate) fn forget(&mut self) {
         *self.0.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
@@ -48,30 +53,55 @@ impl<T> Clone for OnCard<T> {
     }
 }
 
-/// The position of each row, which all layers read.
+/// Numbers on a card, in a block that may hold others as well.
+#[derive(Debug, Clone)]
+pub(crate) struct Words {
+    pub block: Arc<Buffer<u32>>,
+    /// The place of the first one in the block.
+    pub first: usize,
+}
+
+impl Words {
+    /// Copies numbers to new memory.
+    pub(crate) fn upload(card: Card, numbers: &[u32]) -> Result<Self> {
+        Ok(Self { block: Arc::new(card.upload(numbers)?), first: 0 })
+    }
+
+    /// Returns the numbers from number `first` of these on.
+    pub(crate) fn from(&self, first: usize) -> Self {
+        Self { block: Arc::clone(&self.block), first: self.first + first }
+    }
+
+    /// Returns the address for a launch.
+    pub(crate) fn argument(&self) -> Argument {
+        self.block.from(self.first)
+    }
+}
+
+/// A number of each row that all layers read: its position, its id or its row of a cache.
 ///
 /// # Examples
 /// ```
-/// use fulmar_compute::Positions;
-/// let mut positions = Positions::default();
+/// use fulmar_compute::RowNumbers;
+/// let mut positions = RowNumbers::default();
 /// positions.push(7);
 /// assert_eq!(*positions, [7]);
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Positions {
+pub struct RowNumbers {
     values: Vec<u32>,
-    on_card: OnCard<Buffer<u32>>,
+    pub(crate) on_card: OnCard<Words>,
 }
 
-impl Positions {
-    /// Adds the position of one more row.
-    pub fn push(&mut self, position: u32) {
-        self.values.push(position);
+impl RowNumbers {
+    /// Adds the number of one more row.
+    pub fn push(&mut self, number: u32) {
+        self.values.push(number);
         self.on_card.forget();
     }
 }
 
-impl Deref for Positions {
+impl Deref for RowNumbers {
     type Target = [u32];
 
     fn deref(&self) -> &[u32] {
@@ -79,11 +109,11 @@ impl Deref for Positions {
     }
 }
 
-/// Numbers of rows, as operations take them: a slice, which a GPU copies each time, or [`Positions`].
+/// Numbers of rows, as operations take them: a slice, which a GPU copies each time, or [`RowNumbers`].
 #[derive(Debug, Clone, Copy)]
 pub struct Numbers<'a> {
     values: &'a [u32],
-    on_card: Option<&'a OnCard<Buffer<u32>>>,
+    on_card: Option<&'a OnCard<Words>>,
 }
 
 impl<'a> Numbers<'a> {
@@ -100,15 +130,15 @@ impl<'a> Numbers<'a> {
     }
 
     /// Returns the copy on `card`.
-    pub(crate) fn on(self, card: Card) -> Result<Arc<Buffer<u32>>> {
-        let make = || card.upload(self.values);
+    pub(crate) fn on(self, card: Card) -> Result<Arc<Words>> {
+        let make = || Words::upload(card, self.values);
         self.on_card.map_or_else(|| make().map(Arc::new), |on_card| on_card.get(card, |_| true, make))
     }
 }
 
-impl<'a> From<&'a Positions> for Numbers<'a> {
-    fn from(positions: &'a Positions) -> Self {
-        Self { values: &positions.values, on_card: Some(&positions.on_card) }
+impl<'a> From<&'a RowNumbers> for Numbers<'a> {
+    fn from(numbers: &'a RowNumbers) -> Self {
+        Self { values: &numbers.values, on_card: Some(&numbers.on_card) }
     }
 }
 

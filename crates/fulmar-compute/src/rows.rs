@@ -73,6 +73,13 @@ pub(crate) fn scatter<T: Copy>(from: &[T], inner: usize, indices: &[usize], to: 
     }
 }
 
+/// Writes the rows of `from` over the rows of `to` with these numbers. Rows of one number must be equal.
+pub(crate) fn put_rows<T: Copy>(from: &[T], inner: usize, rows_n: &[u32], to: &mut [T]) {
+    for (row, number) in from.chunks_exact(inner.max(1)).zip(rows_n) {
+        to[*number as usize * inner..][..inner].copy_from_slice(row);
+    }
+}
+
 /// Adds the rows of `from` in order to rows `indices` of `to`.
 pub(crate) fn scatter_add(from: &[f32], inner: usize, indices: &[usize], to: &mut [f32]) {
     for (row, index) in from.chunks_exact(inner.max(1)).zip(indices) {
@@ -148,6 +155,16 @@ mod tests {
                 assert_eq!(row, kept);
             }
         }
+    }
+
+    #[test]
+    fn rows_are_put_where_their_numbers_are() {
+        let mut to = [0; 6];
+        put_rows(&[1, 2, 3, 4, 3, 4], 2, &[2, 0, 0], &mut to);
+        assert_eq!(to, [3, 4, 0, 0, 1, 2]);
+        put_rows(&[], 2, &[], &mut to);
+        put_rows(&[], 0, &[5], &mut to);
+        assert_eq!(to, [3, 4, 0, 0, 1, 2]);
     }
 
     #[test]

@@ -80,6 +80,15 @@ impl<'a, T> View<'a, T> {
         (self.slice(..at), self.slice(at..))
     }
 
+    /// Returns the address of the first element on its device, which compares places and is never read through.
+    #[must_use]
+    pub fn place(self) -> u64 {
+        match self {
+            Self::Cpu(values) => values.as_ptr().addr() as u64,
+            Self::Cuda(range) => range.address(),
+        }
+    }
+
     /// Returns the handle that computes on the device of the elements.
     #[must_use]
     pub fn compute(self) -> Compute {

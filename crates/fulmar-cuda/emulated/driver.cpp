@@ -1,14 +1,17 @@
 // A libcuda.so whose GPU is the processor: the functions of NVIDIA's driver that Fulmar calls, for machines without a GPU.
 //
-// Work is done when a call returns, unless its stream is captured. Options, from the environment: FULMAR_EMULATED_CAPABILITY
+// Work is done when a call returns, unless its stream is captured. A capture refuses what CUDA refuses, and then is invalid: waits,
+// and memory outside a stream's order. It also refuses what CUDA captures and Fulmar has no use for: memory of a graph's own, and
+// copies from or to the host, whose memory is read or written when the graph runs. Options, from the environment: FULMAR_EMULATED_CAPABILITY
 // (80 or 90, the default), FULMAR_EMULATED_MEMORY_MIB (8,192), FULMAR_EMULATED_FAIL_ALLOCATION=N and FULMAR_EMULATED_FAIL_LAUNCH=N, which let call number N fail,
-// counted from 1.
+// counted from 1; FULMAR_EMULATED_FAIL_EACH_LAUNCH=N lets every Nth fail. A launch is one of a kernel or of a graph.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <thread>
 #include "blocks.h"
 #include "memory.h"
 
@@ -22,12 +25,16 @@ enum Status {
     INVALID_VALUE = 1,
     OUT_OF_MEMORY = 2,
     INVALID_DEVICE = 101,
+    ILLEGAL_STATE = 401,
     NOT_FOUND = 500,
     OUT_OF_RESOURCES = 701,
     LAUNCH_FAILED = 719,
-    CAPTURE_UNSUPPORTED = 900
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901,
+    CAPTURE_WRONG_THREAD = 908
 };
 enum Attribute { MULTIPROCESSORS = 16, L2_BYTES = 38, MAJOR = 75, MINOR = 76, SHARED_BYTES_ALLOWED = 97, MEMORY_POOLS = 115 };
+constexpr int RESERVED_BYTES = 5, USED_BYTES = 7; // of a pool
 constexpr int SHARED_BYTES_ATTRIBUTE = 8; // of a function: the shared memory that a launch may ask for
 
 struct Graph {
@@ -35,6 +42,9 @@ struct Graph {
 };
 struct Stream {
     std::unique_ptr<Graph> captured;
+    bool is_invalid = false;
+    int mode = 0;
+    std::thread::id thread; // of the capture
 };
 struct Event {
     std::chrono::steady_clock::time_point at;
@@ -51,17 +61,32 @@ uint32_t shared_bytes_max() { return (capability() == 90 ? 227 : 163) << 10; }
 
 // Returns whether this is the call that the environment wants to fail.
 bool must_fail(const char* what) { return ++calls[what] == atol(option(what, "0")); }
+bool must_fail_launch() {
+    const long each = atol(option("FULMAR_EMULATED_FAIL_EACH_LAUNCH", "0"));
+    return must_fail("FULMAR_EMULATED_FAIL_LAUNCH") || (each && calls["FULMAR_EMULATED_FAIL_LAUNCH"] % each == 0);
+}
 
 Stream* stream_of(void* handle) {
     static Stream none;
     return handle ? (Stream*)handle : &none;
 }
 
+constexpr int RELAXED = 2;
+thread_local Stream* captured_here = nullptr; // by a capture that is not relaxed
+
 int queue(void* stream, std::function<int()> work) {
-    auto& captured = stream_of(stream)->captured;
-    if (!captured) return work();
-    captured->nodes.push_back(std::move(work));
+    Stream& of = *stream_of(stream);
+    if (!of.captured) return work();
+    if (of.is_invalid) return CAPTURE_INVALIDATED;
+    of.captured->nodes.push_back(std::move(work));
     return SUCCESS;
+}
+
+// Returns the error of a call that a captured stream cannot have, which ends its capture, or success elsewhere.
+int refuse(Stream* stream) {
+    if (!stream || !stream->captured) return SUCCESS;
+    stream->is_invalid = true;
+    return CAPTURE_UNSUPPORTED;
 }
 
 bool is_within_limits(const Launch& of) {
@@ -99,7 +124,7 @@ int cuDevicePrimaryCtxRetain(void** context, int) { return *context = (void*)1, 
 int cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
 int cuCtxSetCurrent(void*) { return SUCCESS; }
 int cuCtxGetCurrent(void** context) { return *context = (void*)1, SUCCESS; }
-int cuCtxSynchronize() { return SUCCESS; }
+int cuCtxSynchronize() { return refuse(captured_here); }
 
 int cuModuleLoadData(void** module, const void*) { return *module = (void*)1, SUCCESS; }
 int cuModuleUnload(void*) { return SUCCESS; }
@@ -123,8 +148,11 @@ int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* byt
 }
 
 int cuStreamCreate(void** stream, unsigned) { return *stream = new Stream, SUCCESS; }
-int cuStreamDestroy_v2(void* stream) { return delete (Stream*)stream, SUCCESS; }
-int cuStreamSynchronize(void* stream) { return stream_of(stream)->captured ? CAPTURE_UNSUPPORTED : SUCCESS; }
+int cuStreamDestroy_v2(void* stream) {
+    if (captured_here == stream) captured_here = nullptr;
+    return delete (Stream*)stream, SUCCESS;
+}
+int cuStreamSynchronize(void* stream) { return refuse(stream_of(stream)); }
 int cuStreamWaitEvent(void*, void*, unsigned) { return SUCCESS; }
 int cuEventCreate(void** event, unsigned) { return *event = new Event, SUCCESS; }
 int cuEventDestroy_v2(void* event) { return delete (Event*)event, SUCCESS; }
@@ -138,21 +166,32 @@ int cuEventSynchronize(void*) { return SUCCESS; }
 // One pool, which keeps nothing: an address that was freed is never given again.
 int cuDeviceGetDefaultMemPool(void** pool, int) { return *pool = (void*)1, SUCCESS; }
 int cuMemPoolSetAttribute(void*, int, void*) { return SUCCESS; }
+int cuMemPoolGetAttribute(void*, int attribute, void* value) {
+    if (attribute != RESERVED_BYTES && attribute != USED_BYTES) return INVALID_VALUE;
+    return *(uint64_t*)value = memory_bytes() - free_bytes(), SUCCESS;
+}
 int cuMemPoolTrimTo(void*, size_t) { return SUCCESS; }
 
 int cuMemAllocAsync(Address* address, size_t bytes, void* stream) {
-    if (stream_of(stream)->captured) return CAPTURE_UNSUPPORTED;
+    if (const int status = refuse(stream_of(stream))) return status;
     if (must_fail("FULMAR_EMULATED_FAIL_ALLOCATION")) return OUT_OF_MEMORY;
     *address = allocate(bytes);
     return *address ? SUCCESS : OUT_OF_MEMORY;
 }
-int cuMemAlloc_v2(Address* address, size_t bytes) { return cuMemAllocAsync(address, bytes, nullptr); }
+int cuMemAlloc_v2(Address* address, size_t bytes) {
+    if (const int status = refuse(captured_here)) return status;
+    return cuMemAllocAsync(address, bytes, nullptr);
+}
 int cuMemFreeAsync(Address address, void* stream) {
-    if (stream_of(stream)->captured) return CAPTURE_UNSUPPORTED;
+    if (const int status = refuse(stream_of(stream))) return status;
     return release(address) ? SUCCESS : INVALID_VALUE;
 }
-int cuMemFree_v2(Address address) { return cuMemFreeAsync(address, nullptr); }
+int cuMemFree_v2(Address address) {
+    if (const int status = refuse(captured_here)) return status;
+    return cuMemFreeAsync(address, nullptr);
+}
 int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* stream) {
+    if (const int status = refuse(stream_of(stream))) return status;
     if (!holds(to, bytes)) return INVALID_VALUE;
     return queue(stream, [=] {
         Opened opened;
@@ -161,6 +200,7 @@ int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* strea
     });
 }
 int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream) {
+    if (const int status = refuse(stream_of(stream))) return status;
     if (!holds(from, bytes)) return INVALID_VALUE;
     return queue(stream, [=] {
         Opened opened;
@@ -196,7 +236,7 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
     const auto& [name, kernel] = *(const std::pair<const std::string, Kernel>*)function;
     const Launch of{name, &kernel, {gx, gy, gz}, {bx, by, bz}, shared};
     if (!is_within_limits(of)) return INVALID_VALUE;
-    if (must_fail("FULMAR_EMULATED_FAIL_LAUNCH")) return OUT_OF_RESOURCES;
+    if (must_fail_launch()) return OUT_OF_RESOURCES;
     if (kernel.cluster > 1 && capability() < 90) return LAUNCH_FAILED;
     // The driver reads the arguments before the call returns: a graph has their values of then.
     auto values = std::make_shared<std::vector<std::vector<unsigned char>>>();
@@ -213,12 +253,31 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
     });
 }
 
-int cuStreamBeginCapture_v2(void* stream, int) { return stream_of(stream)->captured = std::make_unique<Graph>(), SUCCESS; }
-int cuStreamEndCapture(void* stream, void** graph) { return *graph = stream_of(stream)->captured.release(), SUCCESS; }
+int cuStreamBeginCapture_v2(void* stream, int mode) {
+    if (!stream) return CAPTURE_UNSUPPORTED;
+    auto* of = (Stream*)stream;
+    if (of->captured) return ILLEGAL_STATE;
+    of->captured = std::make_unique<Graph>();
+    of->is_invalid = false, of->mode = mode, of->thread = std::this_thread::get_id();
+    if (mode != RELAXED) captured_here = of;
+    return SUCCESS;
+}
+int cuStreamEndCapture(void* stream, void** graph) {
+    *graph = nullptr;
+    Stream& of = *stream_of(stream);
+    if (!of.captured) return ILLEGAL_STATE;
+    if (of.mode != RELAXED && of.thread != std::this_thread::get_id()) return CAPTURE_WRONG_THREAD;
+    if (captured_here == &of) captured_here = nullptr;
+    const auto captured = of.captured.release();
+    if (!of.is_invalid) return *graph = captured, SUCCESS;
+    return delete captured, CAPTURE_INVALIDATED;
+}
 int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
     return *executable = new Graph(*(Graph*)graph), SUCCESS;
 }
-int cuGraphLaunch(void* executable, void*) {
+int cuGraphLaunch(void* executable, void* stream) {
+    if (const int status = refuse(stream_of(stream))) return status;
+    if (must_fail_launch()) return OUT_OF_RESOURCES;
     for (auto& node : ((Graph*)executable)->nodes)
         if (const int status = node()) return status;
     return SUCCESS;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <thread>
 
 namespace {
 std::vector<float> result(const char* name, const char* order, unsigned blocks = 1) {
@@ -21,18 +22,52 @@ bool has_nan(const std::vector<float>& values) {
 
 int add_in_a_graph() {
     const std::vector<float> zeros(COUNT);
-    void *stream = nullptr, *graph = nullptr, *executable = nullptr;
+    void *stream = nullptr, *graph = nullptr, *none = nullptr, *executable = nullptr;
     cuStreamCreate(&stream, 0);
     const Address x = allocate(COUNT);
     cuMemcpyHtoDAsync_v2(x, zeros.data(), COUNT * sizeof(float), stream);
-    cuStreamBeginCapture_v2(stream, 1);
-    const bool refuses = cuStreamSynchronize(stream) == 900 && allocate(1, stream) == 0;
+    cuStreamBeginCapture_v2(stream, THREAD_LOCAL);
     for (float by : {1.0f, 2.0f}) launch("sound", x, 0, 1, COUNT, stream, by);
-    cuStreamEndCapture(stream, &graph);
+    const bool ends = cuStreamEndCapture(stream, &graph) == 0 && cuStreamEndCapture(stream, &none) == 401;
     const bool has_not_run = read(x, 1)[0] == 0.0f;
     cuGraphInstantiateWithFlags(&executable, graph, 0);
     for (int i = 0; i < 3; i++) cuGraphLaunch(executable, stream);
-    return holds(refuses && has_not_run && read(x, COUNT)[63] == 9.0f);
+    return holds(ends && has_not_run && read(x, COUNT)[63] == 9.0f);
+}
+
+// Each call in a capture of its own: it is refused, what comes after it as well, and the capture ends without a graph.
+int refuse_in_a_capture() {
+    void* stream = nullptr;
+    cuStreamCreate(&stream, 0);
+    const Address x = allocate(COUNT);
+    Address more = 0;
+    std::vector<float> numbers(COUNT);
+    const size_t bytes = COUNT * sizeof(float);
+    const std::vector<std::function<int()>> calls = {
+        [&] { return cuStreamSynchronize(stream); },
+        [&] { return cuCtxSynchronize(); },
+        [&] { return cuMemAllocAsync(&more, bytes, stream); },
+        [&] { return cuMemAlloc_v2(&more, bytes); },
+        [&] { return cuMemFreeAsync(x, stream); },
+        [&] { return cuMemFree_v2(x); },
+        [&] { return cuMemcpyHtoDAsync_v2(x, numbers.data(), bytes, stream); },
+        [&] { return cuMemcpyDtoHAsync_v2(numbers.data(), x, bytes, stream); },
+    };
+    bool is_refused = cuStreamBeginCapture_v2(nullptr, THREAD_LOCAL) == 900;
+    for (const auto& call : calls) {
+        void* graph = stream;
+        is_refused &= cuStreamBeginCapture_v2(stream, THREAD_LOCAL) == 0 && cuStreamBeginCapture_v2(stream, THREAD_LOCAL) == 401;
+        is_refused &= call() == 900 && launch("sound", x, 0, 1, COUNT, stream) == 901;
+        is_refused &= cuStreamEndCapture(stream, &graph) == 901 && graph == nullptr;
+    }
+    // Work on another stream is neither refused nor captured.
+    void *other = nullptr, *graph = nullptr;
+    cuStreamCreate(&other, 0);
+    cuStreamBeginCapture_v2(stream, THREAD_LOCAL);
+    const bool runs = launch("sound", x, 0, 1, COUNT, other) == 0 && cuStreamSynchronize(other) == 0 && !read(x, COUNT).empty();
+    int of_thread = 0;
+    std::thread([&] { of_thread = cuStreamEndCapture(stream, &graph); }).join();
+    return holds(is_refused && runs && of_thread == 908 && cuStreamEndCapture(stream, &graph) == 0);
 }
 
 const std::vector<Case> CASES = {
@@ -105,6 +140,14 @@ const std::vector<Case> CASES = {
          const Address x = allocate(COUNT);
          return holds(launch("sound", x) == 701 && launch("sound", x) == 0);
      }},
+    {"each launch of a number fails where asked", "",
+     [] {
+         setenv("FULMAR_EMULATED_FAIL_EACH_LAUNCH", "2", 1);
+         const Address x = allocate(COUNT);
+         std::vector<int> statuses;
+         for (int i = 0; i < 4; i++) statuses.push_back(launch("sound", x));
+         return holds(statuses == std::vector<int>{0, 701, 0, 701});
+     }},
     {"memory has an end", "",
      [] {
          Address x = 0;
@@ -122,6 +165,25 @@ const std::vector<Case> CASES = {
          return holds(cuMemFreeAsync(x, nullptr) == 0 && cuMemFreeAsync(x, nullptr) == 1);
      }},
     {"a graph keeps arguments and repeats launches", "", add_in_a_graph},
+    {"a capture refuses waits, memory and copies of the host", "", refuse_in_a_capture},
+    {"a launch of a graph fails where asked", "",
+     [] {
+         setenv("FULMAR_EMULATED_FAIL_LAUNCH", "1", 1);
+         void *stream = nullptr, *graph = nullptr, *executable = nullptr;
+         cuStreamCreate(&stream, 0);
+         cuStreamBeginCapture_v2(stream, THREAD_LOCAL);
+         cuStreamEndCapture(stream, &graph);
+         cuGraphInstantiateWithFlags(&executable, graph, 0);
+         return holds(cuGraphLaunch(executable, stream) == 701 && cuGraphLaunch(executable, stream) == 0);
+     }},
+    {"a pool counts what is allocated", "",
+     [] {
+         uint64_t before = 0, used = 0;
+         cuMemPoolGetAttribute(nullptr, USED_BYTES, &before);
+         allocate(COUNT);
+         cuMemPoolGetAttribute(nullptr, USED_BYTES, &used);
+         return holds(used == before + COUNT * sizeof(float) && cuMemPoolGetAttribute(nullptr, 1, &used) == 1);
+     }},
 };
 
 bool passes(const Case& of) {

@@ -15,6 +15,10 @@ int cuStreamCreate(void** stream, unsigned flags);
 int cuStreamSynchronize(void* stream);
 int cuMemAllocAsync(Address* address, size_t bytes, void* stream);
 int cuMemFreeAsync(Address address, void* stream);
+int cuMemAlloc_v2(Address* address, size_t bytes);
+int cuMemFree_v2(Address address);
+int cuMemPoolGetAttribute(void* pool, int attribute, void* value);
+int cuCtxSynchronize();
 int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* stream);
 int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream);
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
@@ -25,7 +29,7 @@ int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long lo
 int cuGraphLaunch(void* executable, void* stream);
 }
 
-constexpr int SHARED_BYTES_ATTRIBUTE = 8, COUNT = 64;
+constexpr int SHARED_BYTES_ATTRIBUTE = 8, USED_BYTES = 7, THREAD_LOCAL = 1, COUNT = 64;
 constexpr const char* ORDERS[] = {"forward", "backward", "random", "greedy", "greedy-back"};
 
 // A case: its name, the text that it must write (or nothing), and the signal or else status 0 or 86 with which it ends.

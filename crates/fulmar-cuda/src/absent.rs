@@ -36,7 +36,7 @@ pub fn opened(card: &'static Opened) -> Handle {
 /// See `context.rs`.
 pub struct Context(Infallible);
 pub struct Span(Infallible);
-pub struct Graph;
+pub struct Graph(Infallible);
 pub struct Function {
     pub parameter_bytes: Vec<usize>,
     pub shared_bytes_max: u32,
@@ -69,6 +69,7 @@ never! {
     fn free(u64) -> ();
     fn trim() -> ();
     fn free_bytes() -> usize;
+    fn used_bytes() -> usize;
     fn fill(u64, u32, usize, usize) -> ();
     fn upload(u64, &[u8]) -> ();
     fn copy(u64, u64, usize) -> ();
@@ -76,7 +77,7 @@ never! {
     fn function(&str) -> Function;
     fn allow_shared(&mut Function, u32) -> ();
     fn launch(&Function, (u32, u32), u32, u32, &mut [u64]) -> ();
-    fn repeat(&Graph) -> ();
+    fn repeat(&mut Graph) -> ();
 }
 
 impl Context {

@@ -288,7 +288,9 @@ impl<T> Slice<'_, T> {
         self.card
     }
 
-    pub(crate) fn address(self) -> u64 {
+    /// Returns the address of the first element.
+    #[must_use]
+    pub fn address(self) -> u64 {
         self.address
     }
 

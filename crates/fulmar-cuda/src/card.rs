@@ -7,7 +7,7 @@ use std::{fmt, hash};
 
 use fulmar_core::{Device, Error, ErrorKind, Result};
 
-use crate::platform::{Context, Failure, Function, Graph, Handle, opened};
+use crate::platform::{self, Context, Failure, Function, Handle, opened};
 use crate::{Argument, Gpu, Grid, fatbin, gpus};
 
 /// The name of the GPU of `emulated/`, which has its own kernels.
@@ -27,6 +27,16 @@ pub struct Opened {
     /// The first error that no call can succeed after.
     lost: OnceLock<String>,
     waits: AtomicU64,
+    kernels: AtomicU64,
+    captures: AtomicU64,
+    graphs: AtomicU64,
+}
+
+/// Work that was captured, to be queued as a whole.
+pub struct Graph {
+    card: Card,
+    /// `None` once it is dropped.
+    graph: Option<platform::Graph>,
 }
 
 /// The open GPUs, each of which lives as long as the process, as its driver's context does.
@@ -65,6 +75,9 @@ impl Card {
             functions: Mutex::default(),
             lost: OnceLock::new(),
             waits: AtomicU64::new(0),
+            kernels: AtomicU64::new(0),
+            captures: AtomicU64::new(0),
+            graphs: AtomicU64::new(0),
         }));
         open.push(card);
         Ok(Self(opened(card)))
@@ -104,7 +117,7 @@ impl Card {
         self.gpu().name == EMULATED
     }
 
-    /// Returns the number of bytes that are free on the GPU, without those that the pool keeps.
+    /// Returns the number of bytes that are free on the GPU, with those that the pool keeps.
     ///
     /// # Errors
     /// `Unavailable` with the driver's error.
@@ -112,10 +125,36 @@ impl Card {
         self.run("a count of free memory", |context| Ok(context.free_bytes()?))
     }
 
+    /// Returns the number of bytes that this process has allocated on the GPU.
+    ///
+    /// # Errors
+    /// `Unavailable` with the driver's error.
+    pub fn used_bytes(self) -> Result<usize> {
+        self.run("a count of used memory", |context| Ok(context.used_bytes()?))
+    }
+
     /// Returns the number of times that the host waited for this GPU.
     #[must_use]
     pub fn num_waits(self) -> u64 {
         self.opened().waits.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of kernels that were queued one by one, in captures too.
+    #[must_use]
+    pub fn num_kernels(self) -> u64 {
+        self.opened().kernels.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of captures.
+    #[must_use]
+    pub fn num_captures(self) -> u64 {
+        self.opened().captures.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of graphs that were queued.
+    #[must_use]
+    pub fn num_graphs(self) -> u64 {
+        self.opened().graphs.load(Ordering::Relaxed)
     }
 
     /// Queues a kernel: blocks, threads and shared memory by `grid`, arguments in the order of the kernel's parameters.
@@ -125,6 +164,7 @@ impl Card {
     /// `Unavailable` if this build has no kernel of that name, if arguments differ from its parameters in number or width, or
     /// with the driver's error.
     pub fn queue<const N: usize>(self, kernel: &str, grid: Grid, arguments: [Argument; N]) -> Result<()> {
+        self.opened().kernels.fetch_add(1, Ordering::Relaxed);
         self.run(kernel, |context| {
             let mut functions = self.opened().functions.lock().unwrap_or_else(PoisonError::into_inner);
             if !functions.contains_key(kernel) {
@@ -156,18 +196,16 @@ impl Card {
         self.wait("queued work", Context::finish)
     }
 
-    /// Captures what `work` queues, and runs it `times` times.
+    /// Captures what this thread queues in `work`: kernels, copies on the GPU and fills, none of which runs now. A graph has their
+    /// arguments, and the memory of its run. Work of other threads is queued meanwhile and not captured.
     ///
     /// # Errors
-    /// Errors of `work`; `Unavailable` with the driver's error.
-    pub fn repeat_captured(self, times: usize, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Errors of `work`, such as `Unavailable` for an allocation, a copy from or to the host, or a wait, which cannot be captured;
+    /// `Unavailable` with the driver's error.
+    pub fn capture(self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
+        self.opened().captures.fetch_add(1, Ordering::Relaxed);
         let graph = self.run("a graph", |context| context.capture(|| work().map_err(Fault::Ours)))?;
-        (0..times).try_for_each(|_| self.repeat(&graph))?;
-        self.finish()
-    }
-
-    fn repeat(self, graph: &Graph) -> Result<()> {
-        self.run("a graph", |context| Ok(context.repeat(graph)?))
+        Ok(Graph { card: self, graph: Some(graph) })
     }
 
     /// Queues `work` once, then `times` times; returns the milliseconds of each by the clock of the GPU.
@@ -225,6 +263,35 @@ impl Card {
 
     fn opened(self) -> &'static Opened {
         crate::platform::card(self.0)
+    }
+}
+
+impl Graph {
+    /// Queues all of the work. The caller keeps the memory that it names until it is done.
+    ///
+    /// # Errors
+    /// `Unavailable` with the driver's error.
+    pub fn queue(&mut self) -> Result<()> {
+        let Some(graph) = &mut self.graph else { return Ok(()) };
+        self.card.opened().graphs.fetch_add(1, Ordering::Relaxed);
+        self.card.run("a graph", |context| Ok(context.repeat(graph)?))
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let graph = self.graph.take();
+        // The driver destroys it in its context, once its last run is done. A lost context has nothing left to destroy.
+        let _ = self.card.run("a graph", |_| {
+            let _dropped_here = graph;
+            Ok(())
+        });
+    }
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Graph").field("card", &self.card).finish_non_exhaustive()
     }
 }
 

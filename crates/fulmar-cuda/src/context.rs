@@ -1,6 +1,7 @@
 //! One GPU of the driver: its context, a stream, the module of kernels and the pool of memory. All calls of the driver are
 //! here and in `driver.rs`.
 
+use std::cell::Cell;
 use std::ffi::{CString, c_void};
 use std::mem::MaybeUninit;
 
@@ -55,8 +56,33 @@ pub struct Span {
 
 /// Work that was captured and can be repeated.
 pub struct Graph {
-    graph: sys::CUgraph,
     executable: sys::CUgraphExec,
+}
+
+// SAFETY: a graph may be used by any thread, by one at a time: launches borrow it mutably.
+unsafe impl Send for Graph {}
+// SAFETY: as above; a shared reference gives no access to it.
+unsafe impl Sync for Graph {}
+
+thread_local! {
+    /// The context and the stream of a capture by this thread.
+    static CAPTURED: Cell<Option<(sys::CUcontext, sys::CUstream)>> = const { Cell::new(None) };
+}
+
+/// A capture by this thread, until it is dropped.
+struct Capture;
+
+impl Capture {
+    fn begin(context: sys::CUcontext, stream: sys::CUstream) -> Self {
+        CAPTURED.set(Some((context, stream)));
+        Self
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        CAPTURED.set(None);
+    }
 }
 
 /// A reference to an open GPU.
@@ -71,7 +97,7 @@ pub const fn opened(card: &'static Opened) -> Handle {
 }
 
 /// The functions of the driver that this file calls.
-const FUNCTIONS: [&str; 32] = [
+const FUNCTIONS: [&str; 34] = [
     "cuCtxSetCurrent",
     "cuDeviceGet",
     "cuDeviceGetDefaultMemPool",
@@ -90,6 +116,7 @@ const FUNCTIONS: [&str; 32] = [
     "cuMemAllocAsync",
     "cuMemFreeAsync",
     "cuMemGetInfo_v2",
+    "cuMemPoolGetAttribute",
     "cuMemPoolSetAttribute",
     "cuMemPoolTrimTo",
     "cuMemcpyDtoDAsync_v2",
@@ -102,6 +129,7 @@ const FUNCTIONS: [&str; 32] = [
     "cuModuleLoadData",
     "cuStreamBeginCapture_v2",
     "cuStreamCreate",
+    "cuStreamDestroy_v2",
     "cuStreamEndCapture",
     "cuStreamSynchronize",
 ];
@@ -143,8 +171,26 @@ impl Context {
         unsafe { result::ctx::set_current(self.context) }.map_err(failed("cuCtxSetCurrent"))
     }
 
+    /// Returns the stream of work: that of a capture by this thread, or the context's.
+    fn stream(&self) -> sys::CUstream {
+        CAPTURED
+            .get()
+            .filter(|(context, _)| *context == self.context)
+            .map_or(self.stream, |(_, stream)| stream)
+    }
+
+    /// Refuses what a capture by this thread cannot have: memory of its own, host memory, which a graph would read or write when it
+    /// runs, and waits.
+    fn outside(&self, function: &'static str) -> Outcome<()> {
+        if self.stream() == self.stream {
+            return Ok(());
+        }
+        Err(failed(function)(DriverError(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)))
+    }
+
     /// Allocates bytes on the stream.
     pub fn allocate(&self, bytes: usize) -> Outcome<u64> {
+        self.outside("cuMemAllocAsync")?;
         // SAFETY: the stream is this context's.
         unsafe { result::malloc_async(self.stream, bytes) }.map_err(failed("cuMemAllocAsync"))
     }
@@ -162,9 +208,24 @@ impl Context {
         unsafe { result::mem_pool::trim_to(self.pool, 0) }.map_err(failed("cuMemPoolTrimTo"))
     }
 
-    /// Returns the number of free bytes of the GPU.
+    /// Returns the number of free bytes of the GPU, with those that the pool keeps.
     pub fn free_bytes(&self) -> Outcome<usize> {
-        result::mem_get_info().map(|(free, _)| free).map_err(failed("cuMemGetInfo"))
+        use sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT as RESERVED;
+        let kept = self.pool_bytes(RESERVED)?.saturating_sub(self.used_bytes()?);
+        result::mem_get_info().map(|(free, _)| free + kept).map_err(failed("cuMemGetInfo"))
+    }
+
+    /// Returns the number of bytes of all allocations.
+    pub fn used_bytes(&self) -> Outcome<usize> {
+        self.pool_bytes(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+    }
+
+    fn pool_bytes(&self, attribute: sys::CUmemPool_attribute) -> Outcome<usize> {
+        let mut bytes = 0_u64;
+        // SAFETY: the pool is the device's own; the attribute is a number of 64 bits.
+        unsafe { result::mem_pool::get_attribute(self.pool, attribute, (&raw mut bytes).cast()) }
+            .map_err(failed("cuMemPoolGetAttribute"))?;
+        Ok(bytes as usize)
     }
 
     /// Queues a fill of `len` elements of 1, 2 or 4 bytes by the lowest bytes of `word`.
@@ -172,9 +233,9 @@ impl Context {
         // SAFETY: the caller owns that many elements from the address, which is a multiple of their size.
         unsafe {
             match bytes {
-                1 => sys::cuMemsetD8Async(address, word as u8, len, self.stream),
-                2 => sys::cuMemsetD16Async(address, word as u16, len, self.stream),
-                _ => sys::cuMemsetD32Async(address, word, len, self.stream),
+                1 => sys::cuMemsetD8Async(address, word as u8, len, self.stream()),
+                2 => sys::cuMemsetD16Async(address, word as u16, len, self.stream()),
+                _ => sys::cuMemsetD32Async(address, word, len, self.stream()),
             }
         }
         .result()
@@ -183,6 +244,7 @@ impl Context {
 
     /// Copies bytes to the GPU; they may change when this returns.
     pub fn upload(&self, to: u64, from: &[u8]) -> Outcome<()> {
+        self.outside("cuMemcpyHtoDAsync")?;
         // SAFETY: the caller owns that many bytes from the address. The driver reads memory that is not pinned before it
         // returns.
         unsafe { result::memcpy_htod_async(to, from, self.stream) }.map_err(failed("cuMemcpyHtoDAsync"))
@@ -190,6 +252,7 @@ impl Context {
 
     /// Copies bytes to the host and waits for them, and so for all that is queued.
     pub fn download(&self, to: &mut [MaybeUninit<u8>], from: u64) -> Outcome<()> {
+        self.outside("cuMemcpyDtoHAsync")?;
         // SAFETY: the caller owns that many bytes on the GPU; the copy is done when this returns.
         unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), self.stream) }
             .result()
@@ -200,12 +263,13 @@ impl Context {
     /// Queues a copy on the GPU.
     pub fn copy(&self, to: u64, from: u64, bytes: usize) -> Outcome<()> {
         // SAFETY: the caller owns both ranges.
-        unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) }
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream()) }
             .map_err(failed("cuMemcpyDtoDAsync"))
     }
 
     /// Waits for all that is queued.
     pub fn finish(&self) -> Outcome<()> {
+        self.outside("cuStreamSynchronize")?;
         // SAFETY: the stream is this context's.
         unsafe { result::stream::synchronize(self.stream) }.map_err(failed("cuStreamSynchronize"))
     }
@@ -255,31 +319,58 @@ impl Context {
         let (grid, block) = ((blocks.0, blocks.1, 1), (threads, 1, 1));
         // SAFETY: there are as many places as the kernel has parameters, none of which has more than 8 bytes, and the driver
         // reads them before it returns.
-        unsafe { result::launch_kernel(function.handle, grid, block, shared_bytes, self.stream, &mut places) }
-            .map_err(failed("cuLaunchKernel"))
+        unsafe {
+            result::launch_kernel(function.handle, grid, block, shared_bytes, self.stream(), &mut places)
+        }
+        .map_err(failed("cuLaunchKernel"))
     }
 
-    /// Captures the launches of `work`, which are not run.
+    /// Captures what this thread queues in `work`, which is not run.
     pub fn capture<E: From<Failure>>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<Graph, E> {
+        self.outside("cuStreamBeginCapture")?;
+        // Work of other threads goes to the stream of the context meanwhile, where it is not captured.
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking)
+            .map_err(failed("cuStreamCreate"))?;
+        let graph = self.capture_on(stream, work);
+        // SAFETY: the stream was created above, and nothing runs on it. A failure leaves it to the driver.
+        let _ = unsafe { result::stream::destroy(stream) };
+        graph
+    }
+
+    fn capture_on<E: From<Failure>>(
+        &self,
+        stream: sys::CUstream,
+        work: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Graph, E> {
         use sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as THREAD_LOCAL;
-        // SAFETY: the stream is this context's; the graph is destroyed once, by its owner.
-        unsafe {
-            result::stream::begin_capture(self.stream, THREAD_LOCAL)
-                .map_err(failed("cuStreamBeginCapture"))?;
-            let queued = work();
-            let graph = result::stream::end_capture(self.stream).map_err(failed("cuStreamEndCapture"))?;
-            if let Err(error) = queued {
-                result::graph::destroy(graph).map_err(failed("cuGraphDestroy"))?;
+        // SAFETY: the stream is this context's.
+        unsafe { result::stream::begin_capture(stream, THREAD_LOCAL) }
+            .map_err(failed("cuStreamBeginCapture"))?;
+        let queued = {
+            let _capture = Capture::begin(self.context, stream);
+            work()
+        };
+        // SAFETY: the capture began above, on this thread.
+        let ended = unsafe { result::stream::end_capture(stream) }.map_err(failed("cuStreamEndCapture"));
+        let graph = match (queued, ended) {
+            (Ok(()), ended) => ended?,
+            (Err(error), ended) => {
+                // SAFETY: the graph of a capture that ended is this function's.
+                let _ = ended.map(|graph| unsafe { result::graph::destroy(graph) });
                 return Err(error);
             }
-            let executable = result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0))
-                .map_err(failed("cuGraphInstantiate"))?;
-            Ok(Graph { graph, executable })
-        }
+        };
+        // SAFETY: the graph is whole, and what can be run is a copy of it.
+        let executable = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) }
+            .map_err(failed("cuGraphInstantiate"));
+        // SAFETY: the graph is destroyed once. A failure leaves it to the driver.
+        let _ = unsafe { result::graph::destroy(graph) };
+        Ok(Graph { executable: executable? })
     }
 
     /// Queues a graph.
-    pub fn repeat(&self, graph: &Graph) -> Outcome<()> {
+    pub fn repeat(&self, graph: &mut Graph) -> Outcome<()> {
+        self.outside("cuGraphLaunch")?;
         // SAFETY: the graph lives; what it reads and writes outlives it.
         unsafe { result::graph::launch(graph.executable, self.stream) }.map_err(failed("cuGraphLaunch"))
     }
@@ -313,10 +404,8 @@ impl Span {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: both were made together and are destroyed once. A failure leaves them to the driver.
+        // SAFETY: it is destroyed once, after its last run. A failure leaves it to the driver.
         let _ = unsafe { result::graph::exec_destroy(self.executable) };
-        // SAFETY: as above.
-        let _ = unsafe { result::graph::destroy(self.graph) };
     }
 }
 

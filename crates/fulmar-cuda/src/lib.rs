@@ -24,7 +24,7 @@ use context as platform;
 #[cfg(not(all(feature = "driver", not(target_family = "wasm"))))]
 pub use absent::gpus;
 pub use buffer::{Buffer, Slice, SliceMut};
-pub use card::Card;
+pub use card::{Card, Graph};
 #[cfg(all(feature = "driver", not(target_family = "wasm")))]
 pub use driver::gpus;
 pub use fatbin::fatbin;

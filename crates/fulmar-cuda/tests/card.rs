@@ -70,11 +70,11 @@ fn elements_are_copied_in_and_out_and_between_ranges() {
 fn dropped_memory_is_free_again() {
     let Some(card) = card().filter(|card| card.is_emulated()) else { return };
     // Other tests run meanwhile, but none takes that much.
-    let free = card.free_bytes().unwrap();
+    let (free, used) = (card.free_bytes().unwrap(), card.used_bytes().unwrap());
     let taken = card.zeros::<u8>(1 << 30).unwrap();
-    assert!(card.free_bytes().unwrap() < free - (1 << 29));
+    assert!(card.free_bytes().unwrap() < free - (1 << 29) && card.used_bytes().unwrap() > used + (1 << 29));
     drop(taken);
-    assert!(card.free_bytes().unwrap() > free - (1 << 29));
+    assert!(card.free_bytes().unwrap() > free - (1 << 29) && card.used_bytes().unwrap() < used + (1 << 29));
 }
 
 #[test]
@@ -173,4 +173,84 @@ fn only_reads_and_finishes_wait() {
         card.finish().unwrap();
         assert_eq!(card.num_waits(), 2);
     }
+}
+
+#[test]
+fn captured_work_runs_when_its_graph_is_queued_with_the_memory_of_then() {
+    let Some(card) = card() else { return };
+    let mut numbers = card.upload(&[1.0_f32, 3.0]).unwrap();
+    let mut copy = card.zeros::<f32>(2).unwrap();
+    let mut graph = card
+        .capture(|| {
+            double(card, &numbers)?;
+            card.fill(copy.view_mut().slice(1..2), 7.0_f32)?;
+            card.copy(numbers.view().slice(0..1), copy.view_mut().slice(0..1))
+        })
+        .unwrap();
+    assert_eq!((numbers.read().unwrap(), copy.read().unwrap()), (vec![1.0, 3.0], vec![0.0, 0.0]));
+    graph.queue().unwrap();
+    graph.queue().unwrap();
+    assert_eq!((numbers.read().unwrap(), copy.read().unwrap()), (vec![4.0, 12.0], vec![4.0, 7.0]));
+    card.write(&[5.0, 6.0], numbers.view_mut()).unwrap();
+    graph.queue().unwrap();
+    assert_eq!((numbers.read().unwrap(), copy.read().unwrap()), (vec![10.0, 12.0], vec![10.0, 7.0]));
+}
+
+#[test]
+fn a_capture_has_no_work_of_another_thread() {
+    let Some(card) = card() else { return };
+    let (own, other) = (card.upload(&[1.0_f32]).unwrap(), card.upload(&[1.0_f32]).unwrap());
+    let mut graph = card
+        .capture(|| {
+            double(card, &own)?;
+            let of_other = std::thread::scope(|scope| {
+                let work = scope.spawn(|| {
+                    double(card, &other)?;
+                    let more = card.upload(&[9.0_f32])?;
+                    Ok::<_, fulmar_core::Error>((other.read()?, more.read()?))
+                });
+                work.join().unwrap()
+            })?;
+            assert_eq!(of_other, (vec![2.0], vec![9.0]));
+            double(card, &own)
+        })
+        .unwrap();
+    graph.queue().unwrap();
+    assert_eq!((own.read().unwrap(), other.read().unwrap()), (vec![4.0], vec![2.0]));
+}
+
+#[test]
+fn a_capture_refuses_memory_of_its_own_copies_of_the_host_and_waits_and_all_works_on() {
+    let Some(card) = card() else { return };
+    let mut numbers = card.upload(&[3.0_f32]).unwrap();
+    let mut inner = card.capture(|| double(card, &numbers)).unwrap();
+    let refused = [
+        card.capture(|| card.zeros::<f32>(1).map(drop)),
+        card.capture(|| card.write(&[1.0], numbers.view_mut())),
+        card.capture(|| numbers.read().map(drop)),
+        card.capture(|| card.finish()),
+        card.capture(|| inner.queue()),
+        card.capture(|| card.capture(|| Ok(())).map(drop)),
+        // What was queued before an error is dropped with the capture.
+        card.capture(|| {
+            double(card, &numbers)?;
+            card.queue("no_such_kernel", GRID, arguments![&numbers])
+        }),
+    ];
+    for refused in refused {
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    }
+    assert_eq!(numbers.read().unwrap(), [3.0]);
+    // Memory that is dropped in a capture is freed outside of it.
+    let (dropped, before) = (card.upload(&[0_u8; 64]).unwrap(), card.num_captures());
+    let mut graph = card
+        .capture(|| {
+            drop(dropped);
+            double(card, &numbers)
+        })
+        .unwrap();
+    graph.queue().unwrap();
+    assert_eq!(numbers.read().unwrap(), [6.0]);
+    assert!(card.num_captures() > before && card.num_graphs() > 0 && card.num_kernels() > 0);
 }

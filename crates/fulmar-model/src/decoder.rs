@@ -514,7 +514,7 @@ impl Decoder {
     }
 
     /// Returns the precision of the products of a pass. On a GPU those of weights in bfloat16 round all that they multiply.
-    fn precision(&self) -> MatmulPrecision {
+    pub(crate) fn precision(&self) -> MatmulPrecision {
         match (self.compute, self.stored()) {
             (Compute::Cuda(_), Floats::Bf16(_)) => MatmulPrecision::Bf16,
             _ => self.matmul_precision,

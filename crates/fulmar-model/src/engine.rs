@@ -54,7 +54,8 @@ pub struct Engine {
     parts: Vec<Scheduler>,
     options: EngineOptions,
     config: DecoderConfig,
-    num_pages: usize,
+    /// Number of pages on the CPU.
+    num_cpu_pages: usize,
     is_cached: bool,
     num_added: u64,
 }
@@ -77,17 +78,17 @@ impl Engine {
     pub fn new(config: &DecoderConfig, options: EngineOptions) -> Result<Self> {
         options.check()?;
         let config = config.clone().checked()?;
-        let num_pages = options.pages(&config);
+        let num_cpu_pages = options.pages(&config);
         let is_cached = Layout::new(&config).len <= CACHED_PARAMETERS_MAX;
         let threads = if is_cached { num_threads() } else { 1 };
         // A part must have room for every sequence for which the whole engine has room.
-        let num_parts = threads.min(num_pages / options.longest(&config)).max(1);
-        let part = || Scheduler::new(&config, &options, num_pages / num_parts);
+        let num_parts = threads.min(num_cpu_pages / options.longest(&config)).max(1);
+        let part = || Scheduler::new(&config, &options, num_cpu_pages / num_parts);
         Ok(Self {
             parts: (0..num_parts).map(|_| part()).collect(),
             options,
             config,
-            num_pages,
+            num_cpu_pages,
             is_cached,
             num_added: 0,
         })
@@ -101,11 +102,10 @@ impl Engine {
     /// requests wait.
     pub fn add(&mut self, request: &Request<'_>, params: &SamplingParams) -> Result<u64> {
         request.check(params, &self.config)?;
-        let size = self.options.page_size;
-        let pages = request.prompt_ids.len().div_ceil(size) + params.max_tokens.div_ceil(size);
-        if pages > self.num_pages {
-            let detail =
-                format!("a request must need at most {} pages of {size}: got {pages}", self.num_pages);
+        let pages = self.options.pages_of(request.prompt_ids.len(), params.max_tokens);
+        if pages > self.num_pages() {
+            let (max, size) = (self.num_pages(), self.options.page_size);
+            let detail = format!("a request must need at most {max} pages of {size}: got {pages}");
             return Err(Error::new(ErrorKind::LimitExceeded, detail));
         }
         let waiting: usize = self.parts.iter().map(Scheduler::num_waiting).sum();
@@ -120,6 +120,14 @@ impl Engine {
             part.add(id, request, Arc::new(params.clone()));
         }
         Ok(id)
+    }
+
+    /// Returns the number of pages that one request can have.
+    fn num_pages(&self) -> usize {
+        match self.parts.as_slice() {
+            [whole] => whole.num_pages(),
+            _ => self.num_cpu_pages,
+        }
     }
 
     /// Returns the part with the fewest sequences, or a slightly fuller one that already has this prompt.
@@ -144,7 +152,8 @@ impl Engine {
     ///
     /// # Errors
     /// `ShapeMismatch` if the shape of `decoder` differs from the engine's; `Incompatible` if it has no
-    /// output head; `OutOfMemory` if there is no memory for an adapter merged into the weights, or for weights of 8 bits;
+    /// output head; `OutOfMemory` if there is no memory for an adapter merged into the weights, for weights of 8 bits, or on a GPU
+    /// for the pages and a step;
     /// `Unavailable` on a GPU for weights in 8 bits, and with [`EngineOptions::speculative_tokens`] or
     /// [`EngineOptions::activation_bytes_max`]. Non-finite logits end only their own request.
     pub fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<usize> {
@@ -172,7 +181,7 @@ impl Engine {
         if self.parts.len() == 1 {
             return;
         }
-        let mut whole = Scheduler::new(&self.config, &self.options, self.num_pages);
+        let mut whole = Scheduler::new(&self.config, &self.options, self.num_cpu_pages);
         self.parts.drain(..).for_each(|part| whole.take_over(part));
         self.parts.push(whole);
     }
@@ -200,7 +209,8 @@ impl Engine {
         self.parts.iter().map(Scheduler::num_unfinished).sum()
     }
 
-    /// Returns the number of free pages.
+    /// Returns the number of free pages. Before the first step on a GPU, which determines their number there unless
+    /// [`EngineOptions::num_pages`] is given, these are the pages of an engine on the CPU.
     #[must_use]
     pub fn num_free_pages(&self) -> usize {
         self.parts.iter().map(Scheduler::num_free_pages).sum()

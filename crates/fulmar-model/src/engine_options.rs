@@ -1,7 +1,7 @@
 //! The sizes of an engine.
 
 use fulmar_core::limits::{BATCH_TOKENS_MAX, ENGINE_REQUESTS_MAX};
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::config::DecoderConfig;
@@ -41,7 +41,9 @@ pub struct EngineOptions {
     /// Number of tokens in a page, at least 1.
     pub page_size: usize,
     /// Maximum number of pages of keys and values. Defaults to the number that one GiB holds, but enough for
-    /// one sequence of the model's maximum length. Memory is allocated as pages are used.
+    /// one sequence of the model's maximum length. Memory is allocated as pages are used. On a GPU all pages are allocated at the
+    /// first step, and the default is what half of the free memory holds: at least one sequence of the model's maximum length, as
+    /// far as there is memory, and at most as many pages as [`max_num_seqs`](Self::max_num_seqs) of these.
     pub num_pages: Option<usize>,
     /// Maximum number of sequences that run at once, per thread if threads decode on their own; at least 1.
     pub max_num_seqs: usize,
@@ -135,11 +137,48 @@ impl EngineOptions {
         lacking.into_iter().find(|(_, is_asked)| *is_asked).map(|(name, _)| name)
     }
 
-    /// Returns the maximum number of pages for a decoder of this shape.
+    /// Returns the maximum number of pages on the CPU for a decoder of this shape.
     pub(crate) fn pages(&self, config: &DecoderConfig) -> usize {
-        let page_floats = 2 * config.num_hidden_layers * config.kv_width() * self.page_size;
-        let in_memory = CACHE_BYTES / (4 * page_floats).max(1);
+        let in_memory = CACHE_BYTES / self.page_bytes(config, Dtype::F32);
         self.num_pages.unwrap_or(in_memory.min(BATCH_TOKENS_MAX / self.page_size).max(self.longest(config)))
+    }
+
+    /// Returns the number of pages of keys and values in `dtype` on a GPU with `free_bytes` of free memory, where a request waits that needs `pages_of_request`.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if there is no memory for the pages of that request.
+    pub(crate) fn pages_on_gpu(
+        &self,
+        config: &DecoderConfig,
+        (free_bytes, dtype): (usize, Dtype),
+        pages_of_request: usize,
+    ) -> Result<usize> {
+        if let Some(num_pages) = self.num_pages {
+            return Ok(num_pages);
+        }
+        // A quarter at least is for the activations of a step.
+        let page_bytes = self.page_bytes(config, dtype);
+        let [half, most] = [2, 4].map(|part| (free_bytes - free_bytes / part) / page_bytes);
+        let longest = self.longest(config);
+        let useful = self.max_num_seqs.saturating_mul(longest).min(BATCH_TOKENS_MAX / self.page_size);
+        let num_pages = half.min(useful).max(longest.min(most));
+        if num_pages < pages_of_request {
+            let wanted = pages_of_request * page_bytes / 3 * 4 + 4;
+            let detail = format!(
+                "out of memory on the GPU: {wanted} bytes wanted for the {pages_of_request} pages of a request, {free_bytes} bytes free"
+            );
+            return Err(Error::new(ErrorKind::OutOfMemory, detail));
+        }
+        Ok(num_pages)
+    }
+
+    fn page_bytes(&self, config: &DecoderConfig, dtype: Dtype) -> usize {
+        dtype.size_bytes() * (2 * config.num_hidden_layers * config.kv_width() * self.page_size).max(1)
+    }
+
+    /// Returns the pages that a request needs at most, with a shared last page of its prompt that is not full.
+    pub(crate) fn pages_of(&self, prompt_len: usize, max_tokens: usize) -> usize {
+        prompt_len.div_ceil(self.page_size) + max_tokens.div_ceil(self.page_size)
     }
 
     /// Returns the pages of a sequence of maximum length, with a shared last page that is not full.
@@ -148,5 +187,40 @@ impl EngineOptions {
     }
 }
 
-/// Default size of the cache of keys and values.
+/// Default size of the cache of keys and values on the CPU.
 const CACHE_BYTES: usize = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_on_a_gpu_take_half_of_it_but_hold_a_sequence_and_no_more_than_are_of_use() {
+        let text = r#"{"model_type": "llama", "vocab_size": 10, "hidden_size": 8, "intermediate_size": 4,
+            "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 100}"#;
+        let config = DecoderConfig::from_json(text).unwrap();
+        let options = EngineOptions { max_num_seqs: 3, ..EngineOptions::default() };
+        // A page has 2 layers of 16 keys and values of 8 floats: 2 KiB. A sequence needs 7 pages and one that it shares.
+        let pages = |free_kib: usize, needed: usize| {
+            options.pages_on_gpu(&config, (free_kib << 10, Dtype::F32), needed)
+        };
+        assert_eq!([48, 40, 1000].map(|free| pages(free, 8).unwrap()), [12, 10, 24]);
+        let halves = options.pages_on_gpu(&config, (40 << 10, Dtype::Bf16), 8);
+        assert_eq!(halves.unwrap(), 20, "half of the bytes");
+        assert_eq!([32, 22, 21, 12, 0].map(|free| pages(free, 0).unwrap()), [8, 8, 7, 4, 0]);
+        let refused = pages(12, 5).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
+        let got = (5 * 2048 / 3 * 4 + 4, 12 << 10);
+        let detail = format!("{} bytes wanted for the 5 pages of a request, {} bytes free", got.0, got.1);
+        assert_eq!(refused.detail(), format!("out of memory on the GPU: {detail}"));
+        assert!(pages(14, 5).unwrap() >= 5, "what was wanted is enough");
+        let given = EngineOptions { num_pages: Some(5), ..options.clone() };
+        assert_eq!(given.pages_on_gpu(&config, (0, Dtype::F32), 5).unwrap(), 5);
+        let wide = EngineOptions { page_size: 1 << 20, max_num_seqs: 100, ..options };
+        assert_eq!(
+            wide.pages_on_gpu(&config, (usize::MAX, Dtype::F32), 1).unwrap(),
+            4,
+            "the tokens of a batch"
+        );
+    }
+}

@@ -44,6 +44,11 @@ impl HeadActivations {
         let Self { x, inv_rms, normed, logits, d_normed, d_x, .. } = self;
         [x, inv_rms, normed, logits, d_normed, d_x].into_iter().map(Memory::num_bytes).sum()
     }
+
+    /// Returns the address of the buffer of logits.
+    pub(crate) fn logits_place(&self) -> u64 {
+        self.logits.view().place()
+    }
 }
 
 /// The head's weights.
@@ -88,22 +93,81 @@ impl Head<'_> {
         activations: &mut HeadActivations,
         mut visit: impl FnMut(Range<usize>, View<'_, f32>) -> Result<()>,
     ) -> Result<()> {
-        self.check()?;
         let rows = x_md.len() / self.config.hidden_size;
-        let HeadActivations { inv_rms, normed, logits, .. } = activations;
+        let mut normed = std::mem::take(&mut activations.normed);
+        self.normalise(x_md, &mut normed, &mut activations.inv_rms);
+        let visited = self.for_normed(&normed, rows, activations, false, &mut visit);
+        activations.normed = normed;
+        visited
+    }
+
+    /// Normalises the residual rows of `x_md` for their logits.
+    pub(crate) fn normalise(&self, x_md: View<'_, f32>, normed: &mut Memory<f32>, inv_rms: &mut Memory<f32>) {
         self.compute.resize(normed, x_md.len());
-        self.compute.resize(inv_rms, rows);
+        self.compute.resize(inv_rms, x_md.len() / self.config.hidden_size);
         self.norm(x_md, normed, inv_rms);
+    }
+
+    /// Runs [`Head::for_chunks`] for the first `num_rows` rows of `normed_md`. `has_logits` if these were computed before, by
+    /// [`Head::logits_of`].
+    ///
+    /// # Errors
+    /// The errors of `visit` and of [`Head::check`].
+    pub(crate) fn for_normed(
+        &self,
+        normed_md: &Memory<f32>,
+        num_rows: usize,
+        activations: &mut HeadActivations,
+        has_logits: bool,
+        mut visit: impl FnMut(Range<usize>, View<'_, f32>) -> Result<()>,
+    ) -> Result<()> {
+        self.check()?;
         self.compute.check()?;
-        for rows in self.chunks(rows) {
-            visit(rows.clone(), self.logits(normed, rows, logits)?.view())?;
+        let logits = &mut activations.logits;
+        if has_logits {
+            visit(0..num_rows, logits.view().slice(..num_rows * self.config.vocab_size))?;
+            return self.compute.check();
+        }
+        for rows in self.chunks(num_rows) {
+            visit(rows.clone(), self.logits(normed_md, rows, logits)?.view())?;
         }
         self.compute.check()
     }
 
+    /// Computes the logits of all rows of `normed_md`, which are of one chunk.
+    ///
+    /// # Errors
+    /// The errors of [`LinearHead::logits`].
+    pub(crate) fn logits_of(&self, normed_md: &Memory<f32>, activations: &mut HeadActivations) -> Result<()> {
+        let rows = normed_md.len() / self.config.hidden_size;
+        self.logits(normed_md, 0..rows, &mut activations.logits).map(drop)
+    }
+
+    /// Returns whether the logits of that many rows are computed at once.
+    pub(crate) fn is_one_chunk(&self, num_rows: usize) -> bool {
+        num_rows <= self.rows_of_chunk()
+    }
+
+    /// Allocates the buffer of logits for a chunk of up to `num_rows` rows, which then stays in its place.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if there is no memory for it; errors of the operations so far.
+    pub(crate) fn reserve_logits(&self, num_rows: usize, activations: &mut HeadActivations) -> Result<()> {
+        let floats = num_rows.min(self.rows_of_chunk()) * self.config.vocab_size;
+        let logits = &mut activations.logits;
+        if logits.len() < floats || logits.compute() != self.compute {
+            self.compute.resize(logits, floats);
+        }
+        self.compute.check()
+    }
+
+    fn rows_of_chunk(&self) -> usize {
+        (self.logits_max / self.config.vocab_size).max(1)
+    }
+
     /// Returns the rows of each chunk of logits.
     fn chunks(&self, num_rows: usize) -> impl DoubleEndedIterator<Item = Range<usize>> + use<> {
-        let size = (self.logits_max / self.config.vocab_size).max(1);
+        let size = self.rows_of_chunk();
         (0..num_rows.div_ceil(size)).map(move |chunk| chunk * size..num_rows.min((chunk + 1) * size))
     }
 

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use fulmar_compute::{
-    Compute, FloatMemory, Floats, FloatsMut, MatRef, MatmulPrecision, Memory, Numbers, Positions, RopeTable,
+    Compute, FloatMemory, Floats, FloatsMut, MatRef, MatmulPrecision, Memory, Numbers, RopeTable, RowNumbers,
     ViewMut, Widened,
 };
 use fulmar_core::Dtype;
@@ -341,7 +341,7 @@ impl Layer<'_> {
         gradients: &mut Gradients<'_>,
         d_x: &mut Memory<f32>,
         scratch: &mut Scratch,
-        (rope, positions): (&RopeTable, &Positions),
+        (rope, positions): (&RopeTable, &RowNumbers),
     ) {
         let (config, ranges) = (self.config, self.ranges);
         self.compute.rotate_back(rope, &mut scratch.d_q, config.num_attention_heads, positions);

@@ -310,6 +310,14 @@ pub(crate) struct MergedLora<'a> {
 }
 
 impl<'a> MergedLora<'a> {
+    /// Returns the addresses of the sums on a GPU.
+    pub(crate) fn places(self) -> Vec<u64> {
+        match self.merged {
+            MergedWeights::Packed(_) => Vec::new(),
+            MergedWeights::Stored(sums, _) => sums.values().map(|sum| sum.view().place()).collect(),
+        }
+    }
+
     /// Returns the projections of one layer.
     pub(crate) fn layer(self, index: usize) -> LayerLora<'a> {
         LayerLora {

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use fulmar_compute::{Positions, Spans};
+use fulmar_compute::{RowNumbers, Spans};
 use fulmar_core::limits::{BATCH_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
 use fulmar_core::{Error, ErrorKind, Result};
 
@@ -134,7 +134,7 @@ pub(crate) const NO_ROW: u32 = u32::MAX;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Packed {
     pub ids: Vec<u32>,
-    pub positions: Positions,
+    pub positions: RowNumbers,
     /// The row of the token before, or [`NO_ROW`].
     pub before: Vec<u32>,
     pub spans: Spans,

@@ -7,8 +7,8 @@
 //! ```
 //! A sequence writes only to rows of pages that no other sequence shares, so shared rows never change.
 
-use fulmar_compute::{Compute, FloatMemory, Floats, Spans};
-use fulmar_core::Dtype;
+use fulmar_compute::{Compute, FloatMemory, Floats, RowNumbers};
+use fulmar_core::{Dtype, Result};
 
 use crate::config::DecoderConfig;
 
@@ -18,7 +18,8 @@ pub(crate) struct PagePool {
     page_size: usize,
     num_pages: usize,
     kv_width: usize,
-    /// Keys and values of each layer, `[pages * page_size, K * E]`; they grow as pages are first used.
+    /// Keys and values of each layer, `[pages * page_size, K * E]`. On the CPU they grow as pages are first used; on a GPU they have
+    /// memory for all pages and a spare one, which no sequence gets.
     layers: Vec<(FloatMemory, FloatMemory)>,
     compute: Compute,
     /// The dtype of keys and values.
@@ -29,7 +30,7 @@ pub(crate) struct PagePool {
 }
 
 impl PagePool {
-    /// Makes an empty pool; memory is allocated page by page.
+    /// Makes an empty pool on the CPU; memory is allocated page by page.
     pub(crate) fn new(config: &DecoderConfig, page_size: usize, num_pages: usize) -> Self {
         Self {
             page_size,
@@ -43,12 +44,37 @@ impl PagePool {
         }
     }
 
-    /// Moves keys and values to the device of `compute` and stores them in `dtype`, unless they are there.
-    pub(crate) fn move_to(&mut self, compute: Compute, dtype: Dtype) {
-        (self.compute, self.dtype) = (compute, dtype);
-        for memory in self.layers.iter_mut().flat_map(|(keys, values)| [keys, values]) {
-            compute.convert(memory, dtype);
+    /// Makes an empty pool with memory for all pages, and a spare one, on the device of `compute`, for keys and values in `dtype`.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if there is no memory for them; `Unavailable` for a GPU that fails.
+    pub(crate) fn allocate(
+        (compute, dtype): (Compute, Dtype),
+        config: &DecoderConfig,
+        page_size: usize,
+        num_pages: usize,
+    ) -> Result<Self> {
+        let mut pool = Self { compute, dtype, ..Self::new(config, page_size, num_pages) };
+        let floats = (num_pages + 1) * page_size * pool.kv_width;
+        for (keys, values) in &mut pool.layers {
+            (*keys, *values) = (compute.zero_floats(dtype, floats)?, compute.zero_floats(dtype, floats)?);
         }
+        Ok(pool)
+    }
+
+    /// Returns the handle of the device of the pages, and the dtype of keys and values.
+    pub(crate) const fn place(&self) -> (Compute, Dtype) {
+        (self.compute, self.dtype)
+    }
+
+    /// Returns the number of pages, in use or not.
+    pub(crate) const fn num_pages(&self) -> usize {
+        self.num_pages
+    }
+
+    /// Returns the first row of the spare page of a pool that was allocated whole.
+    pub(crate) const fn spare_row(&self) -> u32 {
+        (self.num_pages * self.page_size) as u32
     }
 
     /// Forgets which pages were in use, some of which may have no memory. No sequence holds one.
@@ -68,10 +94,15 @@ impl PagePool {
     }
 
     /// Writes one layer's keys and values of new tokens to their rows.
-    pub(crate) fn write(&mut self, layer: usize, rows: &[usize], [new_keys, new_values]: [&FloatMemory; 2]) {
+    pub(crate) fn write(
+        &mut self,
+        layer: usize,
+        rows: &RowNumbers,
+        [new_keys, new_values]: [&FloatMemory; 2],
+    ) {
         let (width, (keys, values)) = (self.kv_width, &mut self.layers[layer]);
-        self.compute.scatter_floats(new_keys, width, rows, keys);
-        self.compute.scatter_floats(new_values, width, rows, values);
+        self.compute.put_float_rows(new_keys, width, rows, keys);
+        self.compute.put_float_rows(new_values, width, rows, values);
     }
 
     fn take(&mut self) -> Option<u32> {
@@ -143,9 +174,9 @@ impl PageTable {
         }
     }
 
-    /// Adds a row to `spans` that attends to all of this sequence.
-    pub(crate) fn push_span(&self, spans: &mut Spans) {
-        spans.push_row(&self.ranges);
+    /// Returns the rows of all tokens of this sequence.
+    pub(crate) fn ranges(&self) -> &[(u32, u32)] {
+        &self.ranges
     }
 
     /// Returns a table of the first `num_tokens` tokens of this one; both hold their pages.

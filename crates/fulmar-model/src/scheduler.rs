@@ -12,24 +12,27 @@
 //! same work.
 
 mod drawing;
+mod graphs;
 mod keeping;
+mod pass;
 mod speculation;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use fulmar_compute::{Memory, RopeTable, Spans};
+use fulmar_compute::{Compute, RopeTable, StepRows};
 use fulmar_core::{Result, Rng};
 use fulmar_objective::draw_rng;
 
 use crate::config::DecoderConfig;
-use crate::decoder::PackedDecoder;
+use crate::decoder::{Decoder, PackedDecoder};
 use crate::engine_options::{EngineOptions, WeightChange};
 use crate::head::HeadActivations;
-use crate::layer::{LayerActivations, Workspace};
 use crate::outputs::{FinishReason, Outputs};
 use crate::paged::{PagePool, PageTable};
 use crate::request::{Request, SamplingParams};
+use graphs::DecodeGraphs;
+use pass::StepBuffers;
 use speculation::Speculation;
 
 /// Prompts of finished requests that are kept before a cleanup.
@@ -44,12 +47,12 @@ pub(crate) struct Scheduler {
     waiting: VecDeque<Sequence>,
     running: Vec<Sequence>,
     pool: PagePool,
+    /// Number of pages on the CPU.
+    num_cpu_pages: usize,
     rope: RopeTable,
-    activations: LayerActivations,
-    workspace: Workspace,
+    buffers: StepBuffers,
     head: HeadActivations,
-    /// The residual stream of a step.
-    x: Memory<f32>,
+    graphs: DecodeGraphs,
     version: u64,
     speculation: Speculation,
     /// The store of kept activations that rows of sequences belong to.
@@ -91,10 +94,7 @@ impl Sequence {
     /// Adds a row for the token at `position`; returns `false` if there is no page for it.
     fn push_row(&mut self, position: usize, pool: &mut PagePool, rows: &mut Rows) -> bool {
         let Some(row) = self.table.push(pool) else { return false };
-        rows.ids.push(self.token(position));
-        rows.positions.push(position as u32);
-        rows.cache_rows.push(row as usize);
-        self.table.push_span(&mut rows.spans);
+        rows.step.push(self.token(position), position as u32, row, self.table.ranges());
         true
     }
 
@@ -125,10 +125,7 @@ impl Sequence {
 /// The rows of one step.
 #[derive(Default)]
 struct Rows {
-    ids: Vec<u32>,
-    positions: Vec<u32>,
-    cache_rows: Vec<usize>,
-    spans: Spans,
+    step: StepRows,
     /// Index of a running sequence and the number of rows it got.
     counts: Vec<(usize, usize)>,
     /// Rows whose activations the decoder keeps, with the kept rows.
@@ -137,18 +134,18 @@ struct Rows {
 
 impl Scheduler {
     /// Makes an empty scheduler; allocates no keys and values yet.
-    pub(crate) fn new(config: &DecoderConfig, options: &EngineOptions, num_pages: usize) -> Self {
+    pub(crate) fn new(config: &DecoderConfig, options: &EngineOptions, num_cpu_pages: usize) -> Self {
         Self {
             options: options.clone(),
             prompts: HashSet::new(),
             waiting: VecDeque::new(),
             running: Vec::new(),
-            pool: PagePool::new(config, options.page_size, num_pages),
+            pool: PagePool::new(config, options.page_size, num_cpu_pages),
+            num_cpu_pages,
             rope: config.rope(),
-            activations: LayerActivations::default(),
-            workspace: Workspace::default(),
+            buffers: StepBuffers::default(),
             head: HeadActivations::default(),
-            x: Memory::default(),
+            graphs: DecodeGraphs::default(),
             version: 0,
             speculation: Speculation::new(options.speculative_tokens),
             store: None,
@@ -223,6 +220,10 @@ impl Scheduler {
         self.waiting.len() + self.running.len()
     }
 
+    pub(crate) const fn num_pages(&self) -> usize {
+        self.pool.num_pages()
+    }
+
     pub(crate) fn num_free_pages(&self) -> usize {
         self.pool.num_free()
     }
@@ -266,19 +267,25 @@ impl Scheduler {
     fn step(&mut self, packed: PackedDecoder<'_>, draft: Option<PackedDecoder<'_>>) -> Result<()> {
         let decoder = packed.decoder;
         self.see_weights(decoder.version());
-        self.pool.move_to(decoder.compute(), decoder.activation_dtype());
+        self.see_device(decoder)?;
         if let Some(draft) = draft {
             self.draft(draft)?;
         }
         let mut rows = self.schedule();
         self.keep(decoder, &mut rows);
-        self.run_layers(packed, &rows);
+        let bucket = self.run_bucket(packed, &mut rows)?;
+        if bucket.is_none() {
+            self.run_layers(packed, &rows);
+        }
         decoder.compute().check()?;
         for &(index, count) in &rows.counts {
             self.running[index].computed += count;
         }
         let drawers = self.drawers(&rows);
-        let ended = self.draw(packed, &drawers)?;
+        let ended = match bucket {
+            Some(bucket) => self.draw_from_bucket(packed, &drawers, bucket)?,
+            None => self.draw(packed, &drawers)?,
+        };
         for (index, reason) in ended.into_iter().rev() {
             self.finish(index, reason);
         }
@@ -293,6 +300,36 @@ impl Scheduler {
             }
         }
         self.version = version;
+    }
+
+    /// Makes pages on the device of `decoder` and in the dtype of its activations, unless they are there: keys and values that are there are computed again.
+    fn see_device(&mut self, decoder: &Decoder) -> Result<()> {
+        let place = (decoder.compute(), decoder.activation_dtype());
+        if self.pool.place() == place {
+            return Ok(());
+        }
+        for sequence in &mut self.running {
+            sequence.forget(&mut self.pool);
+        }
+        self.graphs = DecodeGraphs::default();
+        let (config, size) = (decoder.config(), self.options.page_size);
+        self.pool = match decoder.compute() {
+            Compute::Cpu => PagePool::new(config, size, self.num_cpu_pages),
+            Compute::Cuda(card) => {
+                let memory = (card.free_bytes()?, place.1);
+                let pages = self.options.pages_on_gpu(config, memory, self.pages_of_longest())?;
+                PagePool::allocate(place, config, size, pages)?
+            }
+        };
+        Ok(())
+    }
+
+    /// Returns the pages of the longest unfinished request.
+    fn pages_of_longest(&self) -> usize {
+        let unfinished = self.running.iter().chain(&self.waiting);
+        let pages =
+            |sequence: &Sequence| self.options.pages_of(sequence.prompt.len(), sequence.params.max_tokens);
+        unfinished.map(pages).max().unwrap_or(0)
     }
 
     fn schedule(&mut self) -> Rows {
@@ -347,7 +384,7 @@ impl Scheduler {
 
     /// Returns the number of rows that the step can still have.
     fn room(&self, rows: &Rows) -> usize {
-        self.options.max_num_batched_tokens - rows.ids.len()
+        self.options.max_num_batched_tokens - rows.step.len()
     }
 
     /// Shares the pages of an equal prompt of an older sequence, all but the row needed to continue; returns
@@ -394,37 +431,6 @@ impl Scheduler {
         sequence.forget(&mut self.pool);
         self.outputs.finished.push((sequence.request, reason));
     }
-
-    /// Writes the residual stream after the last layer to `x`; fills the rows' places in the cache.
-    fn run_layers(&mut self, packed: PackedDecoder<'_>, rows: &Rows) {
-        let decoder = packed.decoder;
-        let config = decoder.config();
-        let hidden = config.hidden_size;
-        self.rope.extend_to(rows.positions.iter().max().map_or(0, |last| *last as usize + 1));
-        let compute = decoder.compute();
-        let (activations, workspace, x) = (&mut self.activations, &mut self.workspace, &mut self.x);
-        compute.resize(x, rows.ids.len() * hidden);
-        compute.embed(decoder.stored().slice(decoder.layout().embed.clone()), hidden, &rows.ids, &mut *x);
-        activations.resize(config, rows.ids.len(), compute, decoder.activation_dtype());
-        workspace.resize(config, rows.ids.len(), compute, decoder.activation_dtype());
-        for index in 0..config.num_hidden_layers {
-            compute.copy(&*x, &mut activations.x);
-            let layer = packed.layer(index);
-            layer.project_heads(activations, workspace, (&self.rope, &rows.positions));
-            self.pool.write(index, &rows.cache_rows, [&activations.k, &activations.v]);
-            let (keys, values) = self.pool.layer(index);
-            let LayerActivations { q, attention: out, log_sum, .. } = activations;
-            compute.attention(config.attention(), &*q, keys, values, &rows.spans, out, log_sum);
-            layer.finish(activations, workspace, x);
-            if !rows.kept.is_empty() {
-                let all = (&*activations, rows.ids.len());
-                decoder.kept.lock().write_layer(compute, index, all, &rows.kept);
-            }
-        }
-        if !rows.kept.is_empty() {
-            decoder.kept.lock().write_x(compute, (x.view(), hidden), &rows.kept);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -432,7 +438,6 @@ mod tests {
     use fulmar_compute::FloatsMut;
 
     use super::*;
-    use crate::decoder::Decoder;
     use crate::engine_options::EngineWeights;
     use crate::outputs::SampledToken;
 

@@ -26,8 +26,10 @@ export interface Gpu {
   readonly name: string
   /** Size of its memory in bytes. */
   readonly memoryBytes: number
-  /** Bytes of its memory that are free now; null for a GPU that this process has not opened. */
+  /** Bytes of its memory that are free now, for this process; null for a GPU that this process has not opened. */
   readonly freeMemoryBytes: number | null
+  /** Bytes of its memory that this process has allocated; null for a GPU that it has not opened. */
+  readonly usedMemoryBytes: number | null
   /** Its CUDA compute capability, such as `9.0`. */
   readonly computeCapability: string
   /** The CUDA version that its driver runs, such as `13.0`. */
@@ -77,6 +79,24 @@ export function gpus(): readonly Gpu[] {
  */
 export function placeDevice(name: DeviceName = 'cpu'): PlacedDevice {
   return call(() => raw.placeDevice(name) as PlacedDevice)
+}
+
+/** Memory of the GPU of a decoder; without fields for one on the CPU. */
+export interface DeviceMemory {
+  /** Bytes that this process has allocated on the GPU. */
+  readonly deviceMemoryBytes?: number
+  /** Bytes that are free on the GPU. */
+  readonly deviceFreeBytes?: number
+}
+
+/** @internal Returns the memory of a device. @throws {FulmarError} `UNAVAILABLE` for a GPU that fails. */
+export function deviceMemory(device: PlacedDevice): DeviceMemory {
+  if (device === 'cpu') return {}
+  const gpu = gpus().find(({ ordinal }) => device === `cuda:${ordinal}`)
+  return {
+    ...(typeof gpu?.usedMemoryBytes === 'number' && { deviceMemoryBytes: gpu.usedMemoryBytes }),
+    ...(typeof gpu?.freeMemoryBytes === 'number' && { deviceFreeBytes: gpu.freeMemoryBytes }),
+  }
 }
 
 /** Returns true if `name` has the form of a device name. The device need not exist. */

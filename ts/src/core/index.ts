@@ -2,7 +2,9 @@
 
 export { describeBuild } from './build.js'
 export {
+  type DeviceMemory,
   type DeviceName,
+  deviceMemory,
   gpus,
   namesDevice,
   type OnDevice,

@@ -22,8 +22,9 @@ export interface EngineOptions {
    */
   readonly pageSize?: number
   /**
-   * Most pages. Memory is taken as they are used.
-   * @default as many as one GiB holds, and enough for one sequence of the model's positions
+   * Most pages. Memory is taken as they are used; on a GPU all of it at the first step.
+   * @default as many as one GiB holds, and enough for one sequence of the model's positions; on a GPU as many as half of the free
+   * memory holds, and no more than `maxNumSeqs` of the longest sequences need
    */
   readonly numPages?: number
   /**
@@ -223,7 +224,10 @@ export class Engine {
     }
   }
 
-  /** Pages of the key/value cache that no request holds. Waits while a step runs. */
+  /**
+   * Pages of the key/value cache that no request holds. Waits while a step runs. On a GPU the first step determines how many there are,
+   * unless `numPages` does.
+   */
   get numFreePages(): number {
     return this.#native.call((engine) => engine.numFreePages())
   }

@@ -1,6 +1,13 @@
 /** Policy over a decoder in this process. */
 
-import { checkGiven, checkKnownKeys, checkTypedArray, FulmarError, field } from '../core/index.js'
+import {
+  checkGiven,
+  checkKnownKeys,
+  checkTypedArray,
+  deviceMemory,
+  FulmarError,
+  field,
+} from '../core/index.js'
 import { type Decoder, Engine, type EngineOptions } from '../model/index.js'
 import type { DrawMethod } from '../objective/index.js'
 import {
@@ -9,6 +16,7 @@ import {
   checkScoreRequest,
   type GenerateRequest,
   type PolicyCapabilities,
+  type PolicyReport,
   type ScoreRequest,
   type TokenScores,
 } from './policy.js'
@@ -222,6 +230,26 @@ export class DecoderPolicy implements DistributionPolicy, WeightReceiver<Decoder
         logProbs[row * vocabSize + (topIds[rank] ?? 0)] = topLogProb[rank] ?? 0
     }
     return new TokenDistribution({ ids, offsets, mask, logProbs })
+  }
+
+  /**
+   * Returns the version of the weights, and the memory of the decoder's GPU if it is on one.
+   * @throws {FulmarError} `UNAVAILABLE` for a GPU that fails.
+   *
+   * @example
+   * ```ts
+   * import { Decoder, DecoderPolicy } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const
+   * using decoder = Decoder.fromSeed(shape, { seed: 1 })
+   * const report = await new DecoderPolicy(decoder).report()
+   * assert.deepEqual(report, { policyVersion: 0 }) // with deviceMemoryBytes and deviceFreeBytes on a GPU
+   * ```
+   */
+  async report(): Promise<PolicyReport> {
+    const { version: policyVersion, device } = this.decoder
+    return { policyVersion, ...deviceMemory(device) }
   }
 
   /**

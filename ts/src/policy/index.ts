@@ -11,6 +11,7 @@ export {
   type GenerateRequest,
   type Policy,
   type PolicyCapabilities,
+  type PolicyReport,
   type ScoreRequest,
   type TokenScores,
 } from './policy.js'

@@ -3,7 +3,7 @@
  * tokens out.
  */
 
-import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray, type DeviceMemory, FulmarError } from '../core/index.js'
 import { StopStrings } from '../model/index.js'
 import { checkRequestRule, REQUEST_RULES, type RequestRule } from './request-rule.js'
 
@@ -159,6 +159,12 @@ export interface TokenScores {
   readonly policyVersion: number
 }
 
+/** State of a policy, and the memory of its GPU if its decoder is on one. */
+export interface PolicyReport extends DeviceMemory {
+  /** Policy version of the weights that later requests use. */
+  readonly policyVersion: number
+}
+
 /**
  * Samples completions. Calls may overlap: an implementation may batch all waiting requests, and a result must
  * not depend on its batch.
@@ -192,6 +198,8 @@ export interface Policy {
    * @throws {FulmarError} `EMPTY` for a sequence without tokens; `ABORTED` if the signal fires.
    */
   score?(request: ScoreRequest): Promise<TokenScores>
+  /** Returns its state; optional. */
+  report?(): Promise<PolicyReport>
 }
 
 /**

@@ -2,7 +2,14 @@
 
 import { type ErrorCode, FulmarError, messageOf } from '../core/index.js'
 import { CharTokenizer, DecodeStream, HfTokenizer, TiktokenTokenizer } from '../tokenizer/index.js'
-import type { Completion, GenerateRequest, Policy, ScoreRequest, TokenScores } from './policy.js'
+import type {
+  Completion,
+  GenerateRequest,
+  Policy,
+  PolicyReport,
+  ScoreRequest,
+  TokenScores,
+} from './policy.js'
 import { Replaceable } from './replaceable.js'
 
 /** Call of a thread. `id` identifies the answer; a signal is a separate message. */
@@ -16,7 +23,7 @@ export type WorkerCall = { readonly id: number } & (
   | { readonly kind: 'score'; readonly request: Omit<ScoreRequest, 'signal'> }
   | { readonly kind: 'stage'; readonly version: number; readonly source: unknown }
   | { readonly kind: 'commit'; readonly version: number }
-  | { readonly kind: 'rollback' | 'settle' }
+  | { readonly kind: 'report' | 'rollback' | 'settle' }
 )
 
 /** Message to a thread: a call, or the cancellation of one. */
@@ -24,7 +31,7 @@ export type WorkerMessage = WorkerCall | { readonly kind: 'abort'; readonly id: 
 
 /** Answer of a thread. */
 export type WorkerReply = { readonly id: number } & (
-  | { readonly ok: true; readonly value: Completion | TokenScores | undefined }
+  | { readonly ok: true; readonly value: Completion | TokenScores | PolicyReport | undefined }
   | { readonly ok: false; readonly code: ErrorCode; readonly message: string }
 )
 
@@ -56,6 +63,10 @@ export function servePolicy(port: ReplyPort, load: (source: unknown) => Promise<
       return await models.use(async ({ policy }) => {
         if (policy.score) return await policy.score({ ...call.request, signal })
         throw new FulmarError('INCOMPATIBLE', 'policy must be able to score: got one without')
+      })
+    else if (call.kind === 'report')
+      return await models.use(async ({ policy }) => {
+        return (await policy.report?.()) ?? { policyVersion: policy.version }
       })
     else models[call.kind]()
     return undefined

@@ -9,6 +9,7 @@ import {
   type GenerateRequest,
   type Policy,
   type PolicyCapabilities,
+  type PolicyReport,
   type ScoreRequest,
   type TokenScores,
 } from './policy.js'
@@ -99,6 +100,14 @@ export abstract class ThreadPolicy<Weights> implements Policy, WeightReceiver<We
     const { signal, ...plain } = request
     const own = { ...plain, ids: Uint32Array.from(plain.ids) }
     return await this.#call<TokenScores>({ kind: 'score', request: own }, { signal })
+  }
+
+  /**
+   * Returns the version of the weights, and the memory of the GPU of the thread's decoder if it is on one.
+   * @throws {FulmarError} `UNAVAILABLE` if the thread has ended; `CLOSED`.
+   */
+  async report(): Promise<PolicyReport> {
+    return await this.#call<PolicyReport>({ kind: 'report' }, {})
   }
 
   /** Terminates the thread. Waiting calls fail with `CLOSED`. */

@@ -2,7 +2,7 @@
 
 import { join } from 'node:path'
 import { type ControllerState, windowedFifo } from '../collect/index.js'
-import { FulmarError } from '../core/index.js'
+import { deviceMemory, FulmarError } from '../core/index.js'
 import { listDataset } from '../data/index.js'
 import type { Task } from '../env/index.js'
 import { AdamW, type Decoder, type Optimizer } from '../model/index.js'
@@ -371,9 +371,12 @@ export class TrainingRun {
     return this.#hooks.signal ? { signal: this.#hooks.signal } : {}
   }
 
+  /** Writes a line of the log, for a step with the memory of the decoder's GPU. */
   #emit(event: RunEvent): void {
-    this.#log?.append(event)
-    this.#hooks.onEvent?.(event)
+    const memory = event.event === 'step' ? deviceMemory(this.#decoder.device) : {}
+    const line = event.event === 'step' ? { ...event, metrics: { ...event.metrics, ...memory } } : event
+    this.#log?.append(line)
+    this.#hooks.onEvent?.(line)
   }
 }
 

@@ -118,6 +118,7 @@ describe.runIf(canTry)('gpus, with a driver made for the test', () => {
         name: `GPU ${ordinal}`,
         memoryBytes: 1e9,
         freeMemoryBytes: null,
+        usedMemoryBytes: null,
         computeCapability: '9.0',
         driverVersion: '13.0',
         code: 'sm_90a',

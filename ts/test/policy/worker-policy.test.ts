@@ -57,6 +57,14 @@ describe('WorkerPolicy', () => {
     await checkPolicy(() => policy, { vocabSize, contextLength, tolerance: 0 })
   })
 
+  it('reports the version of its weights, and no memory of a GPU on the CPU', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const policy = await launch(decoder)
+    expect(await policy.report()).toEqual({ policyVersion: 0 })
+    await policy.pushWeights(decoder, { version: 7 })
+    expect(await policy.report()).toEqual({ policyVersion: 7 })
+  })
+
   it('samples with weights of 8 bits, also after other weights', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 2 })
     const policy = await WorkerPolicy.launch(decoder, { thread: newThread(), weights: 'q8' })

@@ -13,7 +13,7 @@ use fulmar_model::{
 use fulmar_objective::{DrawMethod, DrawOptions};
 
 use super::decoder::{CONFIGS, WIDE_CONFIGS};
-use super::training::{MEMORY_MAX, lacking};
+use super::shortage::{MEMORY_MAX, lacking};
 use crate::report::Report;
 
 /// Sizes of pages, number of pages in addition to those of the longest sequence, and sequences that run at once.
@@ -200,10 +200,11 @@ struct Pair<'a> {
 
 /// The tokens that an engine drew for each request.
 #[derive(Default)]
-struct Found(HashMap<u64, Generated>);
+pub struct Found(pub HashMap<u64, Generated>);
 
 impl Found {
-    fn take(&mut self, outputs: Outputs) {
+    /// Adds what an engine drew.
+    pub fn take(&mut self, outputs: Outputs) {
         for token in outputs.tokens {
             self.0.entry(token.request).or_default().push(token);
         }
@@ -213,7 +214,7 @@ impl Found {
     }
 
     /// Compares with what the requests of these ids get.
-    fn compare(&self, report: &mut Report, shape: &str, ids: &[u64], wanted: &[Generated]) {
+    pub fn compare(&self, report: &mut Report, shape: &str, ids: &[u64], wanted: &[Generated]) {
         let empty = Generated::default();
         let got = |id: &u64| self.0.get(id).unwrap_or(&empty);
         let words = |of: fn(&Generated) -> Vec<u32>| -> [Vec<u32>; 2] {

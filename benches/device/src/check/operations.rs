@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use fulmar_compute::{
-    AdamwStep, AttentionShape, Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory, Positions,
-    RopeTable, SgdStep, Spans, ViewMut, rope_frequencies,
+    AdamwStep, AttentionShape, Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory, RopeTable,
+    RowNumbers, SgdStep, Spans, ViewMut, rope_frequencies,
 };
 use fulmar_core::{ErrorKind, Result, Rng};
 use fulmar_cuda::Card;
@@ -305,6 +305,18 @@ fn moved_of<T: Bits + Debug>(
         on.scatter(&from[0], width, indices, &mut to[0]);
         Vec::new()
     })?;
+    // Rows of one number have to be equal, so each number is there once.
+    let numbers: Vec<u32> = indices
+        .iter()
+        .enumerate()
+        .filter(|(at, index)| !indices[..*at].contains(index))
+        .map(|(_, index)| *index as u32)
+        .collect();
+    on.same(report, "put_rows", &[], &[&there, &moved], |on, _, o| {
+        let (to, from) = o.split_at_mut(1);
+        on.put_rows(from[0].view().slice(..numbers.len() * width), width, &numbers, &mut to[0]);
+        Vec::new()
+    })?;
     on.same(report, "copy", &[], &[&there, &moved], |on, _, o| {
         let (from, to) = o.split_at_mut(1);
         on.copy(from[0].view().slice(..width), to[0].view_mut().slice(width..2 * width));
@@ -488,7 +500,7 @@ fn attended(card: &Card, report: &mut Report) -> Result<()> {
 fn planned(card: &Card, report: &mut Report) -> Result<()> {
     let on = Both { card: *card, shape: "a plan that grows".to_owned() };
     let mut table = RopeTable::new(rope_frequencies(4, 10_000.0));
-    let (mut positions, mut spans) = (Positions::default(), Spans::default());
+    let (mut positions, mut spans) = (RowNumbers::default(), Spans::default());
     let shape = AttentionShape { num_heads: 1, num_kv_heads: 1, head_dim: 4 };
     for row in 0..3_u32 {
         table.extend_to(10 * row as usize + 1);

@@ -97,10 +97,10 @@ fn captured(card: &Card, report: &mut Report) -> Result<()> {
     let (x, w, mut y) =
         (random("x", rows * inner, 1.0), random("w", outs * inner, 1.0), vec![0.0; rows * outs]);
     let product = Product::new(card, &x, &w, &y, [rows, outs, inner])?;
-    card.repeat_captured(3, || {
-        card.queue("product_f32", product.shape(), product.arguments([false; 2], true))
-    })?;
+    let mut graph =
+        card.capture(|| card.queue("product_f32", product.shape(), product.arguments([false; 2], true)))?;
     for _ in 0..3 {
+        graph.queue()?;
         multiply(&mut y, (&x, &w), [rows, outs, inner], [false; 2], true);
     }
     report.same("product_f32", "three launches of a graph", &product.y.read()?, &y);

@@ -8,6 +8,7 @@ use fulmar_model::{
     SgdOptions, TokenBatch,
 };
 
+use super::shortage::{MEMORY_MAX, lacking};
 use crate::report::Report;
 
 /// Families: plain with a head of its own, with biases and tied embeddings, and with normalised heads.
@@ -65,9 +66,6 @@ const HALVES_ERROR_MAX: f64 = 2e-2;
 
 /// Largest share by which a loss of weights in bfloat16 may differ from that of f32 ones.
 const LOSS_DIFFERENCE_MAX: f64 = 0.02;
-
-/// Most free bytes of a card that runs out of memory here: all of them are written once a failure.
-pub const MEMORY_MAX: usize = 16 << 20;
 
 /// Waits of a training step: one for log-probs, one for the norm of the gradients.
 const WAITS: u64 = 2;
@@ -500,10 +498,4 @@ fn out_of_memory(report: &mut Report, name: &str, decoder: &Decoder, card: Card)
         report.same("failures", &format!("{name}, {rule}: {failures}"), &[u32::from(is_thorough)], &[1]);
     }
     Ok(())
-}
-
-/// Returns the bytes that an allocation lacked, from the sentence of its error.
-pub fn lacking(detail: &str) -> Option<usize> {
-    let number = |before: &str| detail.split(before).next()?.rsplit(' ').next()?.parse::<usize>().ok();
-    number(" bytes wanted")?.checked_sub(number(" bytes free")?)
 }

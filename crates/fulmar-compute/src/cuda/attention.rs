@@ -97,6 +97,7 @@ fn in_halves(
     check_width(card, head_dim)?;
     let (plan, tiles) = (plan_of(card, spans)?, row_tiles_of(card, shape, spans)?);
     let AttentionPlan { rows, ranges } = &*plan;
+    let (rows, ranges) = (rows.argument(), ranges.argument());
     let num_segments = tiles.most_keys.div_ceil(SEGMENT);
     let num_sums = spans.num_rows() * num_heads * num_segments;
     if tiles.largest > 1 || num_sums * head_dim > SEGMENT_FLOATS_MAX {

@@ -8,6 +8,7 @@ use fulmar_kernel::AttentionShape;
 
 use super::attention::Saved;
 use crate::Spans;
+use crate::plan::Words;
 
 /// Keys that a block holds at once.
 const TILE: usize = 64;
@@ -23,9 +24,9 @@ const QUERIES: usize = 16;
 #[derive(Debug)]
 pub(crate) struct AttentionPlan {
     /// The end of each row's ranges, and its number of keys.
-    pub(super) rows: Buffer<[u32; 2]>,
+    pub rows: Words,
     /// The first row of each range, and the number of keys of its row before it.
-    pub(super) ranges: Buffer<[u32; 2]>,
+    pub ranges: Words,
 }
 
 /// The tiles of the backward pass.
@@ -55,8 +56,8 @@ pub(super) fn attention(
         q_nhe,
         keys_rke,
         values_rke,
-        &plan.rows,
-        &plan.ranges,
+        plan.rows.argument(),
+        plan.ranges.argument(),
         num_heads,
         num_kv_heads,
         head_dim,
@@ -87,11 +88,11 @@ pub(super) fn attention_backward(
         q,
         keys,
         values,
-        &plan.rows,
-        &plan.ranges,
+        plan.rows.argument(),
+        plan.ranges.argument(),
         &tiles.tile_n,
-        &tiles.tiles.rows,
-        &tiles.tiles.ranges,
+        tiles.tiles.rows.argument(),
+        tiles.tiles.ranges.argument(),
         out,
         log_sum,
         d_out_nhe,
@@ -107,8 +108,8 @@ pub(super) fn attention_backward(
         q,
         keys,
         values,
-        &plan.rows,
-        &plan.ranges,
+        plan.rows.argument(),
+        plan.ranges.argument(),
         &tiles.key_tiles,
         log_sum,
         d_out_nhe,
@@ -139,16 +140,25 @@ fn gradient_plan_of(card: Card, spans: &Spans, blocks: &[(u32, u32)]) -> Result<
 
 impl AttentionPlan {
     fn of(card: Card, rows: impl Iterator<Item = impl AsRef<[(u32, u32)]>>) -> Result<Self> {
+        let (mut words, ranges) = Self::words(rows);
+        let first = words.len();
+        words.extend(ranges);
+        let rows = Words::upload(card, &words)?;
+        Ok(Self { ranges: rows.from(first), rows })
+    }
+
+    /// Returns the numbers of `rows` and of `ranges`, both in pairs.
+    pub(crate) fn words(rows: impl Iterator<Item = impl AsRef<[(u32, u32)]>>) -> (Vec<u32>, Vec<u32>) {
         let (mut ends, mut ranges) = (Vec::new(), Vec::new());
         for row in rows {
             let mut before = 0;
             for (first, end) in row.as_ref() {
-                ranges.push([*first, before]);
+                ranges.extend([*first, before]);
                 before += end - first;
             }
-            ends.push([ranges.len() as u32, before]);
+            ends.extend([ranges.len() as u32 / 2, before]);
         }
-        Ok(Self { rows: card.upload(&ends)?, ranges: card.upload(&ranges)? })
+        (ends, ranges)
     }
 }
 

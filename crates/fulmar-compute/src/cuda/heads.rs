@@ -7,6 +7,7 @@ use fulmar_cuda::{Argument, Buffer, Card, Grid, Slice, SliceMut, arguments};
 use half::bf16;
 
 use super::{add_chunks, queue_over, rows_each};
+use crate::plan::Words;
 use crate::{Numbers, RopeTable};
 
 const THREADS: u32 = 128;
@@ -75,8 +76,21 @@ pub(crate) fn rotate_back(
         return Ok(());
     };
     let (none, d) = (None::<&Buffer<f32>>, Argument::from(d_nhe));
-    let arguments =
-        arguments![none, none, none, none, &*angles, &*positions, d, none, none, num_heads, 0_u32, width, d];
+    let arguments = arguments![
+        none,
+        none,
+        none,
+        none,
+        &*angles,
+        positions.argument(),
+        d,
+        none,
+        none,
+        num_heads,
+        0_u32,
+        width,
+        d
+    ];
     card.queue("heads_backward", grid, arguments)
 }
 
@@ -84,7 +98,7 @@ pub(crate) fn rotate_back(
 struct Turn {
     width: usize,
     angles: Arc<Buffer<f32>>,
-    positions: Arc<Buffer<u32>>,
+    positions: Arc<Words>,
     grid: Grid,
 }
 
@@ -121,7 +135,7 @@ impl Turn {
             none,
             0.0_f32,
             &**angles,
-            &**positions,
+            positions.argument(),
             none,
             num_heads,
             0_u32,

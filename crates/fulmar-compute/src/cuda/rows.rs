@@ -4,6 +4,10 @@ use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_cuda::{Buffer, Card, Grid, Slice, SliceMut, arguments};
 
 use super::{THREADS, queue_over};
+use crate::Numbers;
+
+/// Kernels for elements of 1, 2, 4 and 8 bytes.
+const SCATTER: [&str; 4] = ["scatter_rows_1", "scatter_rows_2", "scatter_rows_4", "scatter_rows_8"];
 
 pub(crate) fn gather<T: Copy>(
     card: Card,
@@ -41,8 +45,27 @@ pub(crate) fn scatter<T: Copy>(
         return scatter(card, own.view(), inner, &indices, to);
     }
     let Some(rows) = uploaded(card, indices, inner, to.len())? else { return Ok(()) };
-    let kernel = of_size::<T>(["scatter_rows_1", "scatter_rows_2", "scatter_rows_4", "scatter_rows_8"])?;
+    let kernel = of_size::<T>(SCATTER)?;
     card.queue(kernel, Grid::of_rows(indices.len(), THREADS, 0), arguments![from, &rows, to, inner])
+}
+
+/// Rows of one number are equal, so it is the same which of them is written last.
+pub(crate) fn put_rows<T: Copy>(
+    card: Card,
+    from: Slice<'_, T>,
+    inner: usize,
+    rows_n: Numbers<'_>,
+    to: SliceMut<'_, T>,
+) -> Result<()> {
+    let rows = rows_n.cpu();
+    assert_eq!(from.len(), rows.len() * inner, "a row for each number");
+    assert!(rows.iter().all(|row| (*row as usize + 1) * inner <= to.len()), "numbers are below the rows");
+    if from.is_empty() {
+        return Ok(());
+    }
+    let kernel = of_size::<T>(SCATTER)?;
+    let on_card = rows_n.on(card)?;
+    card.queue(kernel, Grid::of_rows(rows.len(), THREADS, 0), arguments![from, on_card.argument(), to, inner])
 }
 
 pub(crate) fn scatter_add(

@@ -1,6 +1,6 @@
 //! A decoder whose weights are packed for passes over few rows.
 
-use fulmar_compute::{Compute, MatRef};
+use fulmar_compute::{Compute, Floats, MatRef, MatmulPrecision};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use super::Decoder;
@@ -64,6 +64,23 @@ impl Decoder {
 impl<'a> PackedDecoder<'a> {
     pub(crate) fn layer(&self, index: usize) -> Layer<'a> {
         Layer { panels: self.panels, ..self.decoder.layer(index, self.lora) }
+    }
+
+    /// Returns whether the operations of a pass over one row a sequence have the same launches whatever the lengths of the
+    /// sequences, and no memory of their own: those of f32 decoders on a GPU. With bfloat16, operands are rounded into new memory.
+    pub(crate) fn has_fixed_launches(&self) -> bool {
+        let is_single = self.decoder.precision() == MatmulPrecision::F32;
+        self.decoder.compute() != Compute::Cpu && is_single && matches!(self.decoder.stored(), Floats::F32(_))
+    }
+
+    /// Returns the addresses of the weights that a pass reads.
+    pub(crate) fn places(&self) -> Vec<u64> {
+        let stored = match self.decoder.stored() {
+            Floats::F32(weights) => weights.place(),
+            Floats::Bf16(weights) => weights.place(),
+        };
+        let merged = self.lora.map(MergedLora::places).unwrap_or_default();
+        std::iter::once(stored).chain(merged).collect()
     }
 
     pub(crate) fn head(&self) -> Head<'a> {

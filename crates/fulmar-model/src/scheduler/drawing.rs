@@ -92,17 +92,34 @@ impl Scheduler {
         packed: PackedDecoder<'_>,
         drawers: &[Drawer],
     ) -> Result<Vec<(usize, FinishReason)>> {
-        let mut ended = match packed.decoder.compute() {
-            Compute::Cpu => self.draw_in_turn(packed, drawers)?,
-            Compute::Cuda(_) => self.draw_together(packed, drawers)?,
-        };
+        match packed.decoder.compute() {
+            Compute::Cpu => {
+                let ended = self.draw_in_turn(packed, drawers)?;
+                Ok(self.drawn(drawers, ended))
+            }
+            Compute::Cuda(_) => {
+                let rows: Vec<usize> = drawers.iter().map(|drawer| drawer.row).collect();
+                let last_rows = self.rows_of_x(packed.decoder, &rows);
+                let (mut normed, mut inv_rms) = (Memory::default(), Memory::default());
+                packed.head().normalise(last_rows.view(), &mut normed, &mut inv_rms);
+                self.draw_normed(packed, drawers, &normed, false)
+            }
+        }
+    }
+
+    /// Drops what the sequences computed ahead of their draws; returns the sequences that finished, in order.
+    fn drawn(
+        &mut self,
+        drawers: &[Drawer],
+        mut ended: Vec<(usize, FinishReason)>,
+    ) -> Vec<(usize, FinishReason)> {
         for drawer in drawers {
             let sequence = &mut self.running[drawer.sequence];
             sequence.drop_drafts(sequence.num_drafted);
             sequence.trim(sequence.len() - 1, &mut self.pool);
         }
         ended.sort_unstable_by_key(|(index, _)| *index);
-        Ok(ended)
+        ended
     }
 
     /// Draws from one row of logits after the other: the rows of a sequence's drafts depend on the draws before them.
@@ -142,18 +159,19 @@ impl Scheduler {
         Ok(ended)
     }
 
-    /// Draws from all rows of logits where they are computed, for sequences without drafts; waits for a GPU once.
-    fn draw_together(
+    /// Draws from all rows of logits where they are computed, for sequences without drafts; waits for a GPU once. The drawers' rows
+    /// are normalised. `has_logits` if the buffer of logits holds those of all of them.
+    pub(super) fn draw_normed(
         &mut self,
         packed: PackedDecoder<'_>,
         drawers: &[Drawer],
+        normed: &Memory<f32>,
+        has_logits: bool,
     ) -> Result<Vec<(usize, FinishReason)>> {
-        let rows: Vec<usize> = drawers.iter().map(|drawer| drawer.row).collect();
-        let last_rows = self.rows_of_x(packed.decoder, &rows);
         let Self { running, outputs, version, head, .. } = self;
         let top = drawers.iter().map(|drawer| running[drawer.sequence].params.top_log_probs).max();
         let mut draws = RowDraws::new(packed.decoder.compute(), drawers.len(), top.unwrap_or(0))?;
-        packed.head().for_chunks(last_rows.view(), head, |rows, logits| {
+        packed.head().for_normed(normed, drawers.len(), head, has_logits, |rows, logits| {
             let rows: Vec<DrawRow<'_>> =
                 drawers[rows].iter().map(|drawer| running[drawer.sequence].draw_row()).collect();
             draws.draw(logits, &rows)
@@ -167,7 +185,7 @@ impl Scheduler {
             let (reason, _) = sequence.take(drawn, *version, outputs)?;
             ended.extend(reason.map(|reason| (drawer.sequence, reason)));
         }
-        Ok(ended)
+        Ok(self.drawn(drawers, ended))
     }
 
     /// Returns rows of the residual stream.
@@ -175,7 +193,7 @@ impl Scheduler {
         let (compute, hidden) = (decoder.compute(), decoder.config().hidden_size);
         let mut found = Memory::default();
         compute.resize(&mut found, rows.len() * hidden);
-        compute.gather(&self.x, hidden, rows, &mut found);
+        compute.gather(&self.buffers.x, hidden, rows, &mut found);
         found
     }
 }

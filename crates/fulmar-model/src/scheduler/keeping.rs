@@ -27,7 +27,7 @@ impl Scheduler {
             if sequence.cache_version == Some(self.version) {
                 for row in first..first + count {
                     let Some(kept_row) =
-                        sequence.keep(row - first, |before| kept.row(before, rows.ids[row], rows_max))
+                        sequence.keep(row - first, |before| kept.row(before, rows.step.ids()[row], rows_max))
                     else {
                         break;
                     };

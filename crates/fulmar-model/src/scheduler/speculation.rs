@@ -183,7 +183,7 @@ impl Scheduler {
         compute.check()?;
         let (mut continuing, num_drafted) =
             (Vec::with_capacity(of_row.len()), &mut self.speculation.num_drafted);
-        packed.head().for_logits(self.x.view(), &mut self.head, |row, logits| {
+        packed.head().for_logits(self.buffers.x.view(), &mut self.head, |row, logits| {
             let sequence = &mut running[of_row[row]];
             let before = sequence.num_drafted;
             if sequence.draft(compute, logits) {

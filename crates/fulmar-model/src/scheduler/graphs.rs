@@ -1,0 +1,221 @@
+//! Decode steps on a GPU as graphs: what a step queued is captured, and queued as a whole by later steps of as many rows.
+//!
+//! ```text
+//! bucket     the number of rows, rounded up: 1, 2, 4, 8, then by 8 to 64 and by 32 to `max_num_seqs`
+//! padding    the rows of a bucket past those of the step, which attend to a spare page
+//! first use  runs as steps of any size do
+//! second     runs in buffers of the bucket, and is captured: all layers, the last norm, and logits if they fit
+//! later      one copy of the numbers of the rows, and the graph
+//! ```
+//! A graph has the addresses of what it reads: weights, pages, buffers. It holds while these are the same, whatever their values, so
+//! a step of an optimizer changes what it computes and not the graph. Draws are queued after it, as their options differ.
+
+use std::collections::BTreeMap;
+
+use fulmar_compute::{Compute, Graph, Memory, StepBlock};
+use fulmar_core::Result;
+
+use super::drawing::Drawer;
+use super::pass::StepBuffers;
+use super::{Rows, Scheduler};
+use crate::decoder::PackedDecoder;
+use crate::outputs::FinishReason;
+
+/// Ranges of rows of the cache that a block has room for at first, for each of its rows.
+const RANGES_EACH: usize = 4;
+
+/// The graphs of decode steps.
+#[derive(Debug, Default)]
+pub(super) struct DecodeGraphs {
+    /// By number of rows.
+    buckets: BTreeMap<usize, Bucket>,
+    /// The addresses of what all graphs read and no bucket owns.
+    places: Vec<u64>,
+}
+
+#[derive(Debug)]
+enum Bucket {
+    /// One step had that many rows.
+    Used,
+    /// Its buffers or its graph failed: such steps run as those of any size.
+    Failed,
+    Held(Box<Captured>),
+}
+
+/// The buffers of a bucket, and its graph.
+#[derive(Debug)]
+struct Captured {
+    block: StepBlock,
+    buffers: StepBuffers,
+    normed: Memory<f32>,
+    inv_rms: Memory<f32>,
+    /// `None` before the first step in the buffers, and if that could not be captured.
+    graph: Option<Graph>,
+    has_failed: bool,
+}
+
+/// Returns the number of rows of the bucket for `num_rows`.
+fn bucket_of(num_rows: usize, max_num_seqs: usize) -> usize {
+    let rounded = match num_rows {
+        ..=8 => num_rows.next_power_of_two(),
+        9..=64 => num_rows.next_multiple_of(8),
+        _ => num_rows.next_multiple_of(32),
+    };
+    rounded.min(max_num_seqs.max(num_rows))
+}
+
+impl Scheduler {
+    /// Runs the rows in the buffers of their bucket, by its graph if there is one, and adds padding to them. Returns the number of
+    /// rows of the bucket, or `None` if the step is to run as steps of any size do.
+    ///
+    /// # Errors
+    /// The errors of a GPU. The bucket is then not used again.
+    pub(super) fn run_bucket(&mut self, packed: PackedDecoder<'_>, rows: &mut Rows) -> Result<Option<usize>> {
+        if !self.can_capture(packed, rows) {
+            return Ok(None);
+        }
+        let size = bucket_of(rows.step.len(), self.options.max_num_seqs);
+        self.extend_rope(packed, rows);
+        if packed.head().reserve_logits(self.options.max_num_seqs, &mut self.head).is_err() {
+            return Ok(None);
+        }
+        let places = self.places(packed);
+        if self.graphs.places != places {
+            self.graphs = DecodeGraphs { places, ..DecodeGraphs::default() };
+        }
+        let mut captured = match self.graphs.buckets.insert(size, Bucket::Failed) {
+            None => {
+                self.graphs.buckets.insert(size, Bucket::Used);
+                return Ok(None);
+            }
+            Some(Bucket::Failed) => return Ok(None),
+            // Without memory for a bucket, steps run as before.
+            Some(Bucket::Used) => match Captured::new(packed, size) {
+                Ok(captured) => Box::new(captured),
+                Err(_) => return Ok(None),
+            },
+            Some(Bucket::Held(captured)) => captured,
+        };
+        rows.step.pad(size, self.pool.spare_row());
+        self.run_captured(packed, rows, &mut captured)?;
+        self.graphs.buckets.insert(size, Bucket::Held(captured));
+        Ok(Some(size))
+    }
+
+    /// Returns whether the step can be captured: each of its rows is the last one of a sequence that draws without drafts, and no
+    /// operation allocates memory or has a grid that depends on the lengths of the sequences.
+    fn can_capture(&self, packed: PackedDecoder<'_>, rows: &Rows) -> bool {
+        let draws = |&(index, count): &(usize, usize)| {
+            let sequence = &self.running[index];
+            count == 1 && sequence.computed + 1 == sequence.len() && sequence.num_drawn() > 0
+        };
+        packed.has_fixed_launches()
+            && rows.kept.is_empty()
+            && !rows.counts.is_empty()
+            && rows.counts.iter().all(draws)
+    }
+
+    /// Returns the addresses of what all graphs read. Pages are those of the device, and with them graphs are dropped.
+    fn places(&self, packed: PackedDecoder<'_>) -> Vec<u64> {
+        let mut places = packed.places();
+        places.extend([self.head.logits_place(), self.rope.angles().len() as u64]);
+        places
+    }
+
+    fn run_captured(
+        &mut self,
+        packed: PackedDecoder<'_>,
+        rows: &Rows,
+        captured: &mut Captured,
+    ) -> Result<()> {
+        let Compute::Cuda(card) = packed.decoder.compute() else { return Ok(()) };
+        if !captured.block.has_room(&rows.step) {
+            (captured.block, captured.graph) = (block_of(packed, rows)?, None);
+        }
+        captured.block.write(&rows.step)?;
+        if let Some(graph) = &mut captured.graph {
+            let (config, num_rows) = (packed.decoder.config(), self.pool.spare_row() as usize + 1);
+            let num_positions = self.rope.angles().len() / config.head_dim();
+            assert!(
+                rows.step.are_below(config.vocab_size, num_positions, num_rows),
+                "rows are those of the cache"
+            );
+            return graph.queue();
+        }
+        self.queue_step(packed, rows, captured)?;
+        if !captured.has_failed {
+            captured.graph = card.capture(|| self.queue_step(packed, rows, captured)).ok();
+            captured.has_failed = captured.graph.is_none();
+        }
+        Ok(())
+    }
+
+    /// Queues all that a graph has.
+    fn queue_step(&mut self, packed: PackedDecoder<'_>, rows: &Rows, captured: &mut Captured) -> Result<()> {
+        let Captured { buffers, normed, inv_rms, .. } = captured;
+        buffers.run(packed, rows, &self.rope, &mut self.pool);
+        let head = packed.head();
+        head.normalise(buffers.x.view(), normed, inv_rms);
+        packed.decoder.compute().check()?;
+        if head.is_one_chunk(rows.step.len()) {
+            head.logits_of(normed, &mut self.head)?;
+        }
+        packed.decoder.compute().check()
+    }
+
+    /// Draws from the rows of a bucket, which are those of the drawers in order.
+    pub(super) fn draw_from_bucket(
+        &mut self,
+        packed: PackedDecoder<'_>,
+        drawers: &[Drawer],
+        bucket: usize,
+    ) -> Result<Vec<(usize, FinishReason)>> {
+        let Some(Bucket::Held(captured)) = self.graphs.buckets.remove(&bucket) else { return Ok(Vec::new()) };
+        let is_known = packed.head().is_one_chunk(bucket);
+        let ended = self.draw_normed(packed, drawers, &captured.normed, is_known);
+        self.graphs.buckets.insert(bucket, Bucket::Held(captured));
+        ended
+    }
+}
+
+impl Captured {
+    /// Allocates the buffers of a bucket.
+    fn new(packed: PackedDecoder<'_>, num_rows: usize) -> Result<Self> {
+        let (compute, config) = (packed.decoder.compute(), packed.decoder.config());
+        let mut buffers = StepBuffers::default();
+        buffers.resize(packed, num_rows);
+        compute.check()?;
+        Ok(Self {
+            block: StepBlock::new(compute, num_rows, RANGES_EACH * num_rows)?,
+            buffers,
+            normed: compute.zeros(num_rows * config.hidden_size)?,
+            inv_rms: compute.zeros(num_rows)?,
+            graph: None,
+            has_failed: false,
+        })
+    }
+}
+
+/// Returns a block with twice the room for ranges that the rows need, as sequences get longer.
+fn block_of(packed: PackedDecoder<'_>, rows: &Rows) -> Result<StepBlock> {
+    let num_ranges = rows.step.spans().rows().map(<[_]>::len).sum::<usize>();
+    StepBlock::new(packed.decoder.compute(), rows.step.len(), 2 * num_ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_powers_of_two_then_eights_then_thirty_twos_up_to_all_sequences() {
+        let sizes =
+            |rows: &[usize], max: usize| rows.iter().map(|rows| bucket_of(*rows, max)).collect::<Vec<_>>();
+        assert_eq!(
+            sizes(&[1, 2, 3, 4, 5, 8, 9, 16, 17, 57, 64], 256),
+            [1, 2, 4, 4, 8, 8, 16, 16, 24, 64, 64]
+        );
+        assert_eq!(sizes(&[65, 96, 97, 255, 256], 256), [96, 96, 128, 256, 256]);
+        assert_eq!(sizes(&[3, 6, 97, 100], 100), [4, 8, 100, 100]);
+        assert_eq!(sizes(&[3, 5], 5), [4, 5]);
+    }
+}
