@@ -4,6 +4,7 @@ export { createRenderer, Ledger, type Message, type Renderer } from './chat/inde
 export { Controller, RolloutCollector, strictFifo, WeightSync, windowedFifo } from './collect/index.js'
 export { type BuildDescription, describeBuild } from './core/build.js'
 export {
+  type DeviceMemory,
   type DeviceName,
   type Gpu,
   gpus,
