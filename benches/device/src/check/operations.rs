@@ -253,14 +253,23 @@ fn products_in_halves(on: &Both, report: &mut Report, rows: usize, width: usize)
                 }
             }
             let x = MatRef::new(&x, rows, width);
-            let w = MatRef::of(weight, outs, width).in_precision(MatmulPrecision::Bf16).transposed();
-            let [mut alone, mut one, mut other] =
-                [(); 3].map(|()| compute.hold(y.clone()).unwrap_or_default());
-            compute.matmul(&mut alone, x, w, false);
-            compute.matmul_each(x, [(one.view_mut(), w), (other.view_mut(), w)]);
-            let wanted = alone.view().read()?;
-            for out in [one, other] {
-                report.same("matmul_each in halves", &on.shape, &out.view().read()?, &wanted);
+            // One more than a launch computes.
+            let counts = [outs, outs.div_ceil(2), 1, outs];
+            let weights = counts.map(|count| {
+                let weight = weight.slice(..count * width);
+                MatRef::of(weight, count, width).in_precision(MatmulPrecision::Bf16).transposed()
+            });
+            let room = || counts.map(|count| compute.hold(y[..rows * count].to_vec()).unwrap_or_default());
+            let (mut alone, mut each) = (room(), room());
+            for (out, weight) in alone.iter_mut().zip(weights) {
+                compute.matmul(out, x, weight, false);
+            }
+            let ([y1, y2, y3, y4], [w1, w2, w3, w4]) = (each.each_mut(), weights);
+            let (first, second) = ((y1.view_mut(), w1), (y2.view_mut(), w2));
+            compute.matmul_each(x, [first, second, (y3.view_mut(), w3), (y4.view_mut(), w4)]);
+            for (at, (each, alone)) in each.iter().zip(&alone).enumerate() {
+                let shape = format!("{}, number {at} of 4", on.shape);
+                report.same("matmul_each in halves", &shape, &each.view().read()?, &alone.view().read()?);
             }
         }
     }
