@@ -42,10 +42,9 @@ pub enum FloatsMut<'a> {
 /// ```
 /// use fulmar_compute::{Compute, FloatMemory};
 /// use fulmar_core::Dtype;
-/// let mut keys = FloatMemory::from(vec![1.0 + 1e-3, 2.0]);
-/// Compute::Cpu.convert(&mut keys, Dtype::Bf16);
-/// assert_eq!(keys.dtype(), Dtype::Bf16);
-/// assert_eq!(*keys.view().read()?, [1.0, 2.0]);
+/// let keys = Compute::Cpu.zero_floats(Dtype::Bf16, 3)?;
+/// assert_eq!((keys.dtype(), keys.len()), (Dtype::Bf16, 3));
+/// assert_eq!(*keys.view().read()?, [0.0; 3]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 #[derive(Debug, Clone)]
