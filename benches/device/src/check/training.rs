@@ -104,7 +104,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
         in_halves(report, name, &decoder, on, (&[Dtype::Bf16], &rules()[..1]))?;
         others_in_halves(report, name, &decoder, on)?;
     }
-    let wide = Decoder::new(DecoderConfig::from_json(WIDE_CONFIGS[1].1)?, 7)?;
+    let wide = Decoder::new(DecoderConfig::from_json(WIDE_CONFIGS[0].1)?, 7)?;
     long_in_halves(report, "heads of 64", &wide, on)?;
     let halves = wide.with_dtype(Dtype::Bf16)?;
     waits(report, &halves, *card)?;
