@@ -54,8 +54,8 @@ const STEPS: usize = 50;
 const DIFFERENCE_MAX: f64 = 1e-5;
 
 /// Largest relative error of gradients and weights in the L2 norm, where operands are rounded to bfloat16: a number that is nearly
-/// between two of these may be rounded to the other. Attention in bfloat16 alone may be off by 1e-2, see `attention_backward`; all
-/// gradients of such decoders are off by up to 1.6e-2 on the emulated GPU.
+/// between two of these may be rounded to the other. Attention in bfloat16 alone may be off
+/// by 1e-2, see `attention_backward`; 1.6e-2 was seen on the emulated GPU.
 const HALVES_ERROR_MAX: f64 = 2e-2;
 
 /// Largest share by which a loss of weights in bfloat16 may differ from that of f32 ones.
