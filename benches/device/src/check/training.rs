@@ -32,18 +32,13 @@ const CONFIGS: [(&str, &str); 3] = [
     ),
 ];
 
-/// The same kinds of families with widths of heads that attention has in bfloat16.
-const WIDE_CONFIGS: [(&str, &str); 3] = [
-    (
-        "llama, heads of 96",
-        r#"{"model_type": "llama", "vocab_size": 19, "hidden_size": 12, "intermediate_size": 20,
-            "num_hidden_layers": 1, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 96,
-            "initializer_range": 0.2, "tie_word_embeddings": false}"#,
-    ),
+/// Families with biases and with normalised heads, and a width of heads that attention has in bfloat16.
+const WIDE_CONFIGS: [(&str, &str); 2] = [
     (
         "qwen2, heads of 64",
-        r#"{"model_type": "qwen2", "vocab_size": 23, "hidden_size": 128, "intermediate_size": 24,
-            "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "initializer_range": 0.1}"#,
+        r#"{"model_type": "qwen2", "vocab_size": 23, "hidden_size": 16, "intermediate_size": 24,
+            "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64,
+            "initializer_range": 0.2}"#,
     ),
     (
         "qwen3, heads of 64",
@@ -60,8 +55,8 @@ const STEPS: usize = 50;
 const DIFFERENCE_MAX: f64 = 1e-5;
 
 /// Largest relative error of gradients and weights in the L2 norm, where operands are rounded to bfloat16: a number that is nearly
-/// between two of these may be rounded to the other. Attention in bfloat16 alone may be off by 1e-2, see `attention_backward`; all
-/// gradients of such decoders are off by up to 1.6e-2 on the emulated GPU.
+/// between two of these may be rounded to the other. Attention in bfloat16 alone may be off
+/// by 1e-2, see `attention_backward`; 1.6e-2 was seen on the emulated GPU.
 const HALVES_ERROR_MAX: f64 = 2e-2;
 
 /// Largest share by which a loss of weights in bfloat16 may differ from that of f32 ones.
@@ -107,7 +102,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
         in_halves(report, name, &decoder, on, (&[Dtype::Bf16], &rules()[..1]))?;
         others_in_halves(report, name, &decoder, on)?;
     }
-    let wide = Decoder::new(DecoderConfig::from_json(WIDE_CONFIGS[2].1)?, 7)?;
+    let wide = Decoder::new(DecoderConfig::from_json(WIDE_CONFIGS[0].1)?, 7)?;
     long_in_halves(report, "heads of 64", &wide, on)?;
     let halves = wide.with_dtype(Dtype::Bf16)?;
     waits(report, &halves, *card)?;
