@@ -177,9 +177,9 @@ impl Shared {
         self.places.iter().enumerate().find(|(_, place)| is_taken(place))
     }
 
-    /// Takes tasks until there are none, those of segment `own` first, and closes the job then.
+    /// Takes tasks, those of segment `own` first, until all are taken, and closes the job then.
     fn take_tasks(&self, index: usize, place: &Place, own: usize) {
-        // SAFETY: this thread has taken the place or is inside, so nobody writes the job.
+        // SAFETY: this thread has taken the place or is inside, so no thread writes the job.
         let Some(job) = (unsafe { *place.job.get() }) else { return };
         for segment in (own..job.segments).chain(0..own) {
             let tasks = job.segment(segment);
@@ -215,7 +215,7 @@ impl Shared {
         }
     }
 
-    /// Takes tasks of an open job; returns `false` if there is none that has room for one more.
+    /// Takes tasks of an open job; returns `false` without one that has room for one more.
     fn help_once(&self) -> bool {
         let open = self.open.load(SeqCst);
         for index in (0..PLACES).filter(|index| open & (1 << index) != 0) {

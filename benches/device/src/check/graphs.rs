@@ -128,7 +128,7 @@ fn batch(
     Ok(())
 }
 
-/// What a card has done.
+/// Counts of the work of a card.
 #[derive(Clone, Copy)]
 struct Done {
     kernels: u64,
@@ -180,7 +180,7 @@ fn counts(card: &Card, report: &mut Report, decoder: &Decoder) -> Result<()> {
     Ok(())
 }
 
-/// Where operands are rounded to bfloat16 into new memory, steps are not captured.
+/// Steps that round operands to bfloat16 into new memory are not captured.
 fn rounded(card: &Card, report: &mut Report, decoder: &Decoder) -> Result<()> {
     let halves = on(card, decoder)?.with_dtype(Dtype::Bf16)?;
     let before = Done::by(card);
@@ -271,7 +271,7 @@ fn trained(card: &Card, report: &mut Report, decoder: &Decoder, change: WeightCh
     Ok(())
 }
 
-/// Draws from that many engines in which a launch may fail, of a kernel or of a graph; they go on after an error.
+/// Draws from that many engines in which a launch may fail, of a kernel or of a graph; they run again after an error.
 fn survived(card: &Card, report: &mut Report, decoder: &Decoder, num_engines: u64) -> Result<()> {
     let of = |decoder: &Decoder| -> Result<(Found, [u64; 2], Vec<Error>)> {
         let mut engine = Engine::new(decoder.config(), options(2, (4, 40)))?;
