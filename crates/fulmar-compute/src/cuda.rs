@@ -28,7 +28,7 @@ pub(crate) use log_prob::{
     log_prob_row, log_prob_rows, log_sum_sq_prob_row, log_sum_sq_prob_rows, softmax_row, top_k_log_probs,
 };
 pub(crate) use optimizer::{adamw_step, mix, muon_direction, newton_schulz, sgd_step, sum_of_squares};
-pub(crate) use product::{matmul, matmul_each};
+pub(crate) use product::{matmul, matmul_each, matmul_gated};
 pub(crate) use rms_norm::{mask_overflow, rms_norm, rms_norm_backward};
 pub(crate) use rows::{copy, fill, gather, put_rows, scale, scatter, scatter_add};
 pub(crate) use swiglu::{swiglu, swiglu_backward};

@@ -114,6 +114,15 @@ impl<'a> Floats<'a> {
         }
     }
 
+    /// [`View::place`] of the elements.
+    #[must_use]
+    pub fn place(self) -> u64 {
+        match self {
+            Self::F32(values) => values.place(),
+            Self::Bf16(values) => values.place(),
+        }
+    }
+
     /// Returns the numbers in single precision, which represents each exactly. If a GPU has too little memory for a copy,
     /// [`Compute::check`](crate::Compute::check) returns the error.
     #[must_use]

@@ -39,6 +39,7 @@ pub use fulmar_cuda::Graph;
 pub use kept::{Lacking, name_around};
 pub use log_probs::LogProbs;
 pub use memory::Memory;
+pub use operation::EachProduct;
 pub use plan::{Numbers, RowNumbers};
 pub use rope::RopeTable;
 pub use spans::Spans;

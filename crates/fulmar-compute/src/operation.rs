@@ -145,24 +145,50 @@ operations! {
     fn scatter<T>(from: View<T>, inner: usize, indices: &[usize], to: ViewMut<T>) = rows::scatter => cuda::scatter;
 }
 
+/// A product of [`Compute::matmul_each`]: its place, its right operand, and a bias of its columns.
+pub type EachProduct<'a> = (ViewMut<'a, f32>, MatRef<'a>, Option<View<'a, f32>>);
+
 impl Compute {
-    /// [`fulmar_kernel::matmul_each`] here.
-    pub fn matmul_each<const N: usize>(
+    /// [`fulmar_kernel::matmul_each`] here, then [`Compute::add_bias`] where there is a bias.
+    pub fn matmul_each<const N: usize>(self, left: MatRef<'_>, products: [EachProduct<'_>; N]) {
+        match self {
+            Self::Cpu => {
+                let biases = products.each_ref().map(|(_, _, bias)| *bias);
+                let mut products = products.map(|(out, right, _)| (out.cpu(), right.cpu()));
+                fulmar_kernel::matmul_each(left.cpu(), &mut products);
+                for ((out, _), bias) in products.into_iter().zip(biases) {
+                    if let Some(bias) = bias {
+                        fulmar_kernel::add_bias(out, bias.cpu());
+                    }
+                }
+            }
+            Self::Cuda(card) => kept::run("matmul_each", || {
+                let mut each = Vec::with_capacity(N);
+                for (out, right, bias) in products {
+                    each.push((out.cuda(card)?, right, bias.map(|bias| bias.cuda(card)).transpose()?));
+                }
+                cuda::matmul_each(card, left, each)
+            }),
+        }
+    }
+
+    /// Computes the products `gate` and `up` as [`Compute::matmul_each`], and their [`Compute::swiglu`] in `act`.
+    pub fn matmul_gated(
         self,
         left: MatRef<'_>,
-        products: [(ViewMut<'_, f32>, MatRef<'_>); N],
+        gate: (ViewMut<'_, f32>, MatRef<'_>),
+        up: (ViewMut<'_, f32>, MatRef<'_>),
+        act: FloatsMut<'_>,
     ) {
         match self {
             Self::Cpu => {
-                let mut products = products.map(|(out, right)| (out.cpu(), right.cpu()));
-                fulmar_kernel::matmul_each(left.cpu(), &mut products);
+                let [(gate, of_gate), (up, of_up)] = [gate, up].map(|(out, right)| (out.cpu(), right.cpu()));
+                fulmar_kernel::matmul_each(left.cpu(), &mut [(&mut *gate, of_gate), (&mut *up, of_up)]);
+                fulmar_kernel::swiglu(gate, up, act.f32().cpu());
             }
-            Self::Cuda(card) => kept::run("matmul_each", || {
-                let mut outs = Vec::with_capacity(N);
-                for (out, right) in products {
-                    outs.push((out.cuda(card)?, right));
-                }
-                cuda::matmul_each(card, left, outs)
+            Self::Cuda(card) => kept::run("matmul_gated", || {
+                let ((gate, of_gate), (up, of_up)) = (gate, up);
+                cuda::matmul_gated(card, left, (gate.cuda(card)?, of_gate), (up.cuda(card)?, of_up), act)
             }),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fulmar_compute::{AttentionSaved, AttentionShape, Compute, MatRef, RopeTable, Spans, rope_frequencies};
+use fulmar_compute::{AttentionSaved, AttentionShape, Compute, FloatsMut, MatRef, RopeTable, Spans, rope_frequencies};
 
 /// Crates that may name the kernels: the facade, which re-exports every crate, and `fulmar-compute` itself.
 const BESIDE_THE_DOOR: [&str; 2] = ["fulmar", "fulmar-compute"];
@@ -88,8 +88,23 @@ fn products_norms_and_probabilities_have_the_bits_of_a_direct_call() {
     );
     same(
         40 * 32,
-        |out| on.matmul_each(left, [(out.into(), right)]),
-        |out| fulmar_kernel::matmul_each(left.cpu(), &mut [(out, right.cpu())]),
+        |out| on.matmul_each(left, [(out.into(), right, Some(w[..32].into()))]),
+        |out| {
+            fulmar_kernel::matmul_each(left.cpu(), &mut [(&mut *out, right.cpu())]);
+            fulmar_kernel::add_bias(out, &w[..32]);
+        },
+    );
+    same(
+        40 * 32,
+        |out| {
+            let (mut gate, mut up) = (vec![0.0; out.len()], vec![0.0; out.len()]);
+            on.matmul_gated(left, ((&mut gate).into(), right), ((&mut up).into(), right), FloatsMut::F32(out.into()));
+        },
+        |out| {
+            let mut gate = vec![0.0; out.len()];
+            fulmar_kernel::matmul(&mut gate, left.cpu(), right.cpu(), false);
+            fulmar_kernel::swiglu(&gate, &gate, out);
+        },
     );
     let norm = |out: &mut [f32], of: &dyn Fn(&mut [f32], &mut [f32])| {
         let mut scales = vec![0.0; 40];

@@ -170,15 +170,23 @@ impl Layer<'_> {
         self.compute.matmul(out, MatRef::of(input, rows, linear.inputs), self.projection(linear), true);
     }
 
-    /// Computes `out = input * weight^T` for projections of the same input.
+    /// Computes `out = input * weight^T + bias` for projections of the same input, of which all or none have a bias.
     fn project<const N: usize>(
         &self,
         input: Floats<'_>,
-        inputs: usize,
+        biases: Option<&[Range<usize>; N]>,
         outs: [(&Linear, &mut Memory<f32>); N],
     ) {
-        let products = outs.map(|(linear, out)| (out.view_mut(), self.projection(linear)));
-        self.compute.matmul_each(MatRef::of(input, input.len() / inputs, inputs), products);
+        let biases = biases.map(|biases| biases.each_ref().map(|bias| self.of(bias)));
+        let mut biases = biases.iter().flatten().map(Widened::view);
+        let products = outs.map(|(linear, out)| (out.view_mut(), self.projection(linear), biases.next()));
+        self.compute.matmul_each(self.rows(input), products);
+    }
+
+    /// Returns rows of the residual stream's width.
+    fn rows<'x>(&self, input: Floats<'x>) -> MatRef<'x> {
+        let width = self.config.hidden_size;
+        MatRef::of(input, input.len() / width, width)
     }
 
     /// Fills `q`, `k` and `v` (rotated) from `x`.
@@ -194,12 +202,7 @@ impl Layer<'_> {
         let LayerActivations { q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, .. } = activations;
         let (q_wide, k_wide, v_wide) = (wide(q, q_room), wide(k, k_room), wide(v, v_room));
         let outs = [(&ranges.q, &mut *q_wide), (&ranges.k, &mut *k_wide), (&ranges.v, &mut *v_wide)];
-        self.project(norm.view(), config.hidden_size, outs);
-        if let Some([q_bias, k_bias, v_bias]) = &ranges.qkv_bias {
-            self.compute.add_bias(&mut *q_wide, &self.of(q_bias));
-            self.compute.add_bias(&mut *k_wide, &self.of(k_bias));
-            self.compute.add_bias(v_wide, &self.of(v_bias));
-        }
+        self.project(norm.view(), ranges.qkv_bias.as_ref(), outs);
         if let Some([q_norm, k_norm]) = &ranges.qk_norm {
             self.normalise_heads(q_norm, q_wide, raw_q, inv_rms_q);
             self.normalise_heads(k_norm, k_wide, raw_k, inv_rms_k);
@@ -258,20 +261,28 @@ impl Layer<'_> {
         workspace: &mut Workspace,
         out: &mut Memory<f32>,
     ) {
-        self.gate(activations, workspace);
-        self.compute.swiglu(&activations.gate, &activations.up, &mut workspace.act);
-        self.compute.copy(&activations.x_mid, &mut *out);
-        self.add_projection(&self.ranges.down, workspace.act.view(), out);
+        self.enter_feed_forward(activations, workspace);
+        let (LayerActivations { gate, up, x_mid, .. }, Workspace { norm, act, .. }) = (activations, workspace);
+        let gate = (gate.view_mut(), self.projection(&self.ranges.gate));
+        let up = (up.view_mut(), self.projection(&self.ranges.up));
+        self.compute.matmul_gated(self.rows(norm.view()), gate, up, act.view_mut());
+        self.compute.copy(&*x_mid, &mut *out);
+        self.add_projection(&self.ranges.down, act.view(), out);
     }
 
     /// Computes the activations after `attention` that [`Layer::finish_backward`] needs.
     pub(crate) fn gate(&self, activations: &mut LayerActivations, workspace: &mut Workspace) {
+        self.enter_feed_forward(activations, workspace);
+        let (ranges, LayerActivations { gate, up, .. }) = (self.ranges, activations);
+        self.project(workspace.norm.view(), None, [(&ranges.gate, gate), (&ranges.up, up)]);
+    }
+
+    /// Adds the output of attention to the residual stream, and normalises it.
+    fn enter_feed_forward(&self, activations: &mut LayerActivations, workspace: &mut Workspace) {
         let (ranges, norm) = (self.ranges, &mut workspace.norm);
         self.compute.copy(&activations.x, &mut activations.x_mid);
         self.add_projection(&ranges.o, activations.attention.view(), &mut activations.x_mid);
         self.normalise(&ranges.post_norm, &activations.x_mid, norm.view_mut(), &mut activations.inv_rms2);
-        let LayerActivations { gate, up, .. } = activations;
-        self.project(norm.view(), self.config.hidden_size, [(&ranges.gate, gate), (&ranges.up, up)]);
     }
 
     /// Runs the backward pass of [`Layer::finish`]: replaces `d_x`, the gradient of the layer's output, by

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use fulmar_compute::{Compute, Floats, MatRef, MatmulPrecision, Memory, View, ViewMut};
+use fulmar_compute::{Compute, FloatMemory, Floats, MatRef, MatmulPrecision, Memory, View, ViewMut};
 use fulmar_core::{Error, ErrorKind, Result, Rng};
 use fulmar_tensor::safetensors;
 
@@ -189,7 +189,7 @@ impl Lora {
         Ok(MergedLora { lora: self, merged: MergedWeights::Packed(panels) })
     }
 
-    /// Runs [`Lora::merged`] on a GPU.
+    /// Runs [`Lora::merged`] on a GPU. The sums are rounded once if their products round them.
     fn merged_on_gpu(
         &self,
         layout: &Layout,
@@ -206,6 +206,14 @@ impl Lora {
             let mut sum = compute.zeros(linear.weight.len())?;
             compute.copy(&weights.slice(linear.weight.clone()).to_f32(), &mut sum);
             self.add_product(linear, pair, sum.view_mut(), &mut scaled);
+            let sum = match precision {
+                MatmulPrecision::F32 => FloatMemory::F32(sum),
+                MatmulPrecision::Bf16 => {
+                    let mut rounded = compute.zeros(sum.len())?;
+                    compute.f32_to_bf16(&sum, &mut rounded);
+                    FloatMemory::Bf16(rounded)
+                }
+            };
             sums.insert(linear.weight.start, sum);
         }
         compute.check()?;
@@ -268,7 +276,7 @@ impl Lora {
 }
 
 /// The sums of weights and an adapter, by where the weights begin.
-type SumsByStart = BTreeMap<usize, Memory<f32>>;
+type SumsByStart = BTreeMap<usize, FloatMemory>;
 
 /// The sums on a GPU, once they are computed.
 #[derive(Debug, Default)]
@@ -295,7 +303,7 @@ impl<'a> MergedWeights<'a> {
         match self {
             Self::Packed(panels) => panels.get(start).map(MatRef::of_panels),
             Self::Stored(sums, precision) => {
-                let sum = MatRef::new(sums.get(start)?, linear.outputs, linear.inputs);
+                let sum = MatRef::of(sums.get(start)?.view(), linear.outputs, linear.inputs);
                 Some(sum.in_precision(precision).transposed())
             }
         }

@@ -6,7 +6,7 @@ use fulmar_compute::{
     AdamwStep, AttentionShape, Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory, RopeTable,
     RowNumbers, SgdStep, Spans, ViewMut, rope_frequencies,
 };
-use fulmar_core::{ErrorKind, Result, Rng};
+use fulmar_core::{Dtype, ErrorKind, Result, Rng};
 use fulmar_cuda::Card;
 use half::bf16;
 
@@ -176,7 +176,8 @@ fn products(on: &Both, report: &mut Report, rows: usize, width: usize) -> Result
             let [first, second] = [3, 0]
                 .map(|at| MatRef::new(i[1].view().slice(at..at + outs * width), outs, width).transposed());
             let (one, other) = o.split_at_mut(1);
-            let products = [(one[0].view_mut(), first), (other[0].view_mut(), second)];
+            let bias = i[1].view().slice(1..1 + outs);
+            let products = [(one[0].view_mut(), first, Some(bias)), (other[0].view_mut(), second, None)];
             on.matmul_each(MatRef::new(&i[0], rows, width), products);
             Vec::new()
         })?;
@@ -264,13 +265,38 @@ fn products_in_halves(on: &Both, report: &mut Report, rows: usize, width: usize)
             for (out, weight) in alone.iter_mut().zip(weights) {
                 compute.matmul(out, x, weight, false);
             }
+            let bias = d_y.view().slice(..counts[1]);
+            compute.add_bias(&mut alone[1], bias);
             let ([y1, y2, y3, y4], [w1, w2, w3, w4]) = (each.each_mut(), weights);
-            let (first, second) = ((y1.view_mut(), w1), (y2.view_mut(), w2));
-            compute.matmul_each(x, [first, second, (y3.view_mut(), w3), (y4.view_mut(), w4)]);
+            let (first, second) = ((y1.view_mut(), w1, None), (y2.view_mut(), w2, Some(bias)));
+            compute.matmul_each(x, [first, second, (y3.view_mut(), w3, None), (y4.view_mut(), w4, None)]);
             for (at, (each, alone)) in each.iter().zip(&alone).enumerate() {
                 let shape = format!("{}, number {at} of 4", on.shape);
                 report.same("matmul_each in halves", &shape, &each.view().read()?, &alone.view().read()?);
             }
+            gated(on, report, x, [weights[0], weights[3]], rows * outs)?;
+        }
+    }
+    Ok(())
+}
+
+/// Two products by weights in halves with their gated activation, in either width, against both products and the activation alone.
+fn gated(on: &Both, report: &mut Report, x: MatRef<'_>, weights: [MatRef<'_>; 2], len: usize) -> Result<()> {
+    let compute = Compute::Cuda(on.card);
+    let (mut alone, mut together) = ([compute.zeros(len)?, compute.zeros(len)?], [compute.zeros(len)?, compute.zeros(len)?]);
+    for (out, weight) in alone.iter_mut().zip(weights) {
+        compute.matmul(out, x, weight, false);
+    }
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        let (mut wanted, mut act) = (compute.zero_floats(dtype, len)?, compute.zero_floats(dtype, len)?);
+        compute.swiglu(&alone[0], &alone[1], wanted.view_mut());
+        let [gate, up] = together.each_mut().map(|out: &mut Memory<f32>| out.view_mut());
+        compute.matmul_gated(x, (gate, weights[0]), (up, weights[1]), act.view_mut());
+        let shape = format!("{}, {}", on.shape, dtype.name());
+        report.same("matmul_gated, act", &shape, &act.view().read()?, &wanted.view().read()?);
+        for (name, (one, other)) in ["gate", "up"].into_iter().zip(together.iter().zip(&alone)) {
+            let name = format!("matmul_gated, {name}");
+            report.same(&name, &shape, &one.view().read()?, &other.view().read()?);
         }
     }
     Ok(())

@@ -75,12 +75,8 @@ impl<'a> PackedDecoder<'a> {
 
     /// Returns the addresses of the weights that a pass reads.
     pub(crate) fn places(&self) -> Vec<u64> {
-        let stored = match self.decoder.stored() {
-            Floats::F32(weights) => weights.place(),
-            Floats::Bf16(weights) => weights.place(),
-        };
         let merged = self.lora.map(MergedLora::places).unwrap_or_default();
-        std::iter::once(stored).chain(merged).collect()
+        std::iter::once(self.decoder.stored().place()).chain(merged).collect()
     }
 
     pub(crate) fn head(&self) -> Head<'a> {
