@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fulmar_compute::{AttentionSaved, AttentionShape, Compute, FloatsMut, MatRef, RopeTable, Spans, rope_frequencies};
+use fulmar_compute::{
+    AttentionSaved, AttentionShape, Compute, FloatsMut, MatRef, RopeTable, Spans, rope_frequencies,
+};
 
 /// Crates that may name the kernels: the facade, which re-exports every crate, and `fulmar-compute` itself.
 const BESIDE_THE_DOOR: [&str; 2] = ["fulmar", "fulmar-compute"];
@@ -98,7 +100,12 @@ fn products_norms_and_probabilities_have_the_bits_of_a_direct_call() {
         40 * 32,
         |out| {
             let (mut gate, mut up) = (vec![0.0; out.len()], vec![0.0; out.len()]);
-            on.matmul_gated(left, ((&mut gate).into(), right), ((&mut up).into(), right), FloatsMut::F32(out.into()));
+            on.matmul_gated(
+                left,
+                ((&mut gate).into(), right),
+                ((&mut up).into(), right),
+                FloatsMut::F32(out.into()),
+            );
         },
         |out| {
             let mut gate = vec![0.0; out.len()];

@@ -262,7 +262,8 @@ impl Layer<'_> {
         out: &mut Memory<f32>,
     ) {
         self.enter_feed_forward(activations, workspace);
-        let (LayerActivations { gate, up, x_mid, .. }, Workspace { norm, act, .. }) = (activations, workspace);
+        let (LayerActivations { gate, up, x_mid, .. }, Workspace { norm, act, .. }) =
+            (activations, workspace);
         let gate = (gate.view_mut(), self.projection(&self.ranges.gate));
         let up = (up.view_mut(), self.projection(&self.ranges.up));
         self.compute.matmul_gated(self.rows(norm.view()), gate, up, act.view_mut());

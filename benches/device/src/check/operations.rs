@@ -212,7 +212,7 @@ fn products_in_halves(on: &Both, report: &mut Report, rows: usize, width: usize)
         let rounded = |memory: &Memory<f32>| -> Result<Vec<bf16>> {
             Ok(memory.view().read()?.iter().map(|number| bf16::from_f32(*number)).collect())
         };
-        let stored = compute.hold(rounded(&w)?)?;
+        let (stored, w_up) = (compute.hold(rounded(&w)?)?, numbers("up", outs * width)?);
         let [of_x, of_w, of_d] = [rounded(&x)?, rounded(&w)?, rounded(&d_y)?];
         let number = |matrix: &[bf16], at: usize| f64::from(matrix[at].to_f32());
         let sums =
@@ -274,7 +274,8 @@ fn products_in_halves(on: &Both, report: &mut Report, rows: usize, width: usize)
                 let shape = format!("{}, number {at} of 4", on.shape);
                 report.same("matmul_each in halves", &shape, &each.view().read()?, &alone.view().read()?);
             }
-            gated(on, report, x, [weights[0], weights[3]], rows * outs)?;
+            let up = MatRef::new(&w_up, outs, width).in_precision(MatmulPrecision::Bf16).transposed();
+            gated(on, report, x, [weights[0], up], rows * outs)?;
         }
     }
     Ok(())
@@ -283,7 +284,8 @@ fn products_in_halves(on: &Both, report: &mut Report, rows: usize, width: usize)
 /// Two products by weights in halves with their gated activation, in either width, against both products and the activation alone.
 fn gated(on: &Both, report: &mut Report, x: MatRef<'_>, weights: [MatRef<'_>; 2], len: usize) -> Result<()> {
     let compute = Compute::Cuda(on.card);
-    let (mut alone, mut together) = ([compute.zeros(len)?, compute.zeros(len)?], [compute.zeros(len)?, compute.zeros(len)?]);
+    let (mut alone, mut together) =
+        ([compute.zeros(len)?, compute.zeros(len)?], [compute.zeros(len)?, compute.zeros(len)?]);
     for (out, weight) in alone.iter_mut().zip(weights) {
         compute.matmul(out, x, weight, false);
     }
