@@ -5,7 +5,7 @@
  * files changed since the last commit can break, or since the one of `--since COMMIT`.
  */
 
-import { mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
@@ -38,6 +38,8 @@ asProgram(async () => {
 /** Gives tests and examples a folder for their temporary files, and removes it after them. */
 async function withoutLitter(work) {
   const folder = mkdtempSync(join(tmpdir(), 'fulmar-'))
+  // Sandboxes of tests run as other users, as in the folder of all programs.
+  chmodSync(folder, 0o1777)
   process.env.TMPDIR = folder
   try {
     return await work()

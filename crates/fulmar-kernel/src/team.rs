@@ -29,7 +29,7 @@ const WATCH: Duration = Duration::from_micros(50);
 const LOOKS: usize = 32;
 
 /// Looks at the helpers inside before the thread with the job lets other threads run.
-const WAITS: usize = 4096;
+const WAITS: u64 = 4096;
 
 /// The threads. They end when it is dropped.
 #[derive(Debug)]
@@ -136,6 +136,8 @@ impl Team {
         let own = catch_unwind(AssertUnwindSafe(|| alone(|| shared.take_tasks(index, place, 0))));
         shared.close(index, place);
         place.wait_for_helpers();
+        // A helper that looked at the place for an earlier job may have closed this one before its bit was set.
+        shared.open.fetch_and(!(1 << index), SeqCst);
         let panic = lock(&place.panic).take();
         place.state.store(0, Release);
         if let Some(panic) = own.err().or(panic) {
@@ -282,11 +284,11 @@ impl Place {
 
     /// Waits until no helper is inside.
     fn wait_for_helpers(&self) {
-        for look in 1.. {
+        for look in 1_u64.. {
             if self.state.load(Acquire) & INSIDE == 0 {
                 return;
             }
-            if look % WAITS == 0 { thread::yield_now() } else { std::hint::spin_loop() }
+            if look.is_multiple_of(WAITS) { thread::yield_now() } else { std::hint::spin_loop() }
         }
     }
 }
@@ -332,6 +334,7 @@ mod tests {
                 });
             }
         });
+        assert_eq!(team.shared.open.load(SeqCst), 0, "helpers that watch for a job that has ended never sleep");
     }
 
     #[test]
