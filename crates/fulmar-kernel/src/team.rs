@@ -1,8 +1,8 @@
 //! Threads that share the tasks of a job.
 //!
 //! ```text
-//! a thread with a job   opens it at a free place, takes tasks from its counter, and waits for the helpers that are inside
-//! a helper              takes tasks of any open job; without one it watches for 50 us, then sleeps until it is woken
+//! a thread with a job   opens it at a free place, takes its tasks, and waits for the helpers that are inside
+//! a helper              takes tasks of any open job, its own part of them first; without one it watches for 50 us, then sleeps until it is woken
 //! ```
 //! The kernels of a step follow each other within microseconds, so helpers find the next job while they watch. To wake a thread
 //! takes longer than many a kernel. The thread with the job works too, so a job never waits for a helper to begin.
@@ -334,7 +334,11 @@ mod tests {
                 });
             }
         });
-        assert_eq!(team.shared.open.load(SeqCst), 0, "helpers that watch for a job that has ended never sleep");
+        assert_eq!(
+            team.shared.open.load(SeqCst),
+            0,
+            "helpers that watch for a job that has ended never sleep"
+        );
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn slower(milliseconds: &[f64]) -> Result<f64> {
     if slower > 0.0 {
         return Ok(slower);
     }
-    let detail = format!("a round must take at most {} s: got none that ended", LIMIT.as_secs());
+    let detail = format!("a round must end within {} s: none did", LIMIT.as_secs());
     Err(Error::new(ErrorKind::LimitExceeded, detail))
 }
 
