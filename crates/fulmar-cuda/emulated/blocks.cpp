@@ -6,9 +6,11 @@
 #include "blocks.h"
 #include <sys/mman.h>
 #include <atomic>
+#include <condition_variable>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 
 // Saves the registers that a call keeps, changes to the stack `to`, and restores those that were saved on it.
@@ -118,8 +120,7 @@ struct Arena {
         if (base) munmap(base, mapped);
         base = nullptr;
     }
-    void resize(size_t wanted, size_t alignment) {
-        if (base && wanted == bytes) return;
+    void allocate(size_t wanted, size_t alignment) {
         unmap();
         const size_t pages = (wanted + 4095) / 4096 * 4096;
         mapped = pages + 4096, bytes = wanted;
@@ -153,14 +154,14 @@ class Core {
     std::vector<uint32_t> turns; // numbers of fibers, in the order in which they run
     Cluster cluster;
     Arena stacks;
-    std::vector<Arena> shared = std::vector<Arena>(8);
+    std::map<std::pair<uint32_t, uint32_t>, Arena> shared; // by the number of a block in its cluster, and its bytes
     uint32_t num_left = 0, threads = 0, seed = 12345;
 
     void prepare(const Launch& of, uint64_t first_block) {
         order = chosen_order();
         threads = of.block.x * of.block.y * of.block.z;
         const uint32_t num_blocks = of.kernel->cluster, count = threads * num_blocks, warps_each = (threads + 31) / 32;
-        stacks.resize(count * STACK_BYTES, 4096);
+        if (stacks.bytes < count * STACK_BYTES) stacks.allocate(count * STACK_BYTES, 4096);
         fibers.assign(count, Fiber{});
         warps.assign(warps_each * num_blocks, Warp{});
         cluster = Cluster{};
@@ -168,12 +169,13 @@ class Core {
         cluster.blocks.resize(num_blocks);
         for (uint32_t rank = 0; rank < num_blocks; rank++) {
             const uint64_t at = first_block + rank;
-            shared[rank].resize(of.shared_bytes, 128);
-            if (of.shared_bytes) memset(shared[rank].first, 0xff, of.shared_bytes); // NaN: what no thread wrote shows
+            Arena& memory = shared[{rank, of.shared_bytes}];
+            if (!memory.base) memory.allocate(of.shared_bytes, 128);
+            if (of.shared_bytes) memset(memory.first, 0xff, of.shared_bytes); // NaN: what no thread wrote shows
             Block& block = cluster.blocks[rank];
             block.index = {(uint32_t)(at % of.grid.x), (uint32_t)(at / of.grid.x % of.grid.y),
                            (uint32_t)(at / of.grid.x / of.grid.y)};
-            block.shared = shared[rank].first;
+            block.shared = memory.first;
             block.rank = rank;
             block.barrier.wanted = block.num_running = threads;
             for (uint32_t thread = 0; thread < threads; thread++)
@@ -249,19 +251,57 @@ class Core {
     }
 };
 
+// The other cores: a thread each, which waits for work. One launch runs at a time.
+class Others {
+  public:
+    // Runs `work` here and on up to `wanted` other cores.
+    void run(unsigned wanted, const std::function<void()>& work) {
+        if (wanted > 0) {
+            std::lock_guard<std::mutex> held(lock);
+            while (num_threads < wanted) {
+                num_threads++;
+                std::thread([this] { serve(); }).detach();
+            }
+            shared = &work, num_wanted = wanted;
+            has_work.notify_all();
+        }
+        work();
+        std::unique_lock<std::mutex> held(lock);
+        num_wanted = 0; // who comes now is too late
+        is_idle.wait(held, [this] { return num_busy == 0; });
+    }
+
+  private:
+    std::mutex lock;
+    std::condition_variable has_work, is_idle;
+    const std::function<void()>* shared = nullptr;
+    unsigned num_threads = 0, num_wanted = 0, num_busy = 0;
+
+    [[noreturn]] void serve() {
+        std::unique_lock<std::mutex> held(lock);
+        for (;;) {
+            has_work.wait(held, [this] { return num_wanted > 0; });
+            num_wanted--, num_busy++;
+            const auto* work = shared;
+            held.unlock();
+            (*work)();
+            held.lock();
+            if (--num_busy == 0) is_idle.notify_one();
+        }
+    }
+};
+
 void run(const Launch& of, void** arguments) {
     const uint64_t blocks = (uint64_t)of.grid.x * of.grid.y * of.grid.z, clusters = blocks / of.kernel->cluster;
     const std::function<void()> work = [&] { of.kernel->call(arguments); };
     std::atomic<uint64_t> next{0};
-    auto run_some = [&] {
+    const std::function<void()> run_some = [&] {
         static thread_local Core core;
         for (uint64_t at; (at = next++) < clusters;) core.run(of, at * of.kernel->cluster, work);
     };
-    const unsigned cores = max(1u, min(std::thread::hardware_concurrency(), CORES_MAX));
-    std::vector<std::thread> others;
-    for (uint64_t i = 1; i < min<uint64_t>(cores, clusters); i++) others.emplace_back(run_some);
-    run_some();
-    for (auto& other : others) other.join();
+    static Others& others = *new Others; // its threads live as long as the process
+    const uint64_t cores = max(1u, min(std::thread::hardware_concurrency(), CORES_MAX));
+    others.run((unsigned)min(cores, clusters) - 1, run_some);
 }
 
 } // namespace emulated

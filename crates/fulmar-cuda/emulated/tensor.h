@@ -21,12 +21,6 @@ inline float of_bf16(uint32_t bits) {
 // Element number `index` of two 16-bit elements in a word.
 inline uint32_t half_of(uint32_t word, uint32_t index) { return word >> (index * 16) & 0xffff; }
 
-// Where the words of element [row, k] of the left matrix and [k, col] of the right one are: the lane, and its word.
-inline std::pair<uint32_t, uint32_t> left_place(uint32_t row, uint32_t k) {
-    return {row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2};
-}
-inline std::pair<uint32_t, uint32_t> right_place(uint32_t k, uint32_t col) { return {col * 4 + k % 8 / 2, 4 + k / 8}; }
-
 // Ends a copy: what it brings is there now.
 inline void finish(const Copy& copy) {
     if (!copy.from) {
@@ -59,22 +53,21 @@ inline uint32_t rounded_pair(float first, float second) {
 // Sums 16 products in double precision, in order, and rounds once with what `d` holds. Hardware rounds otherwise.
 inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], int line = __builtin_LINE()) {
     emulated::Fiber* fiber = emulated::current;
-    auto& fragments = fiber->warp->fragments[emulated::next_parity("a product", line)];
-    std::memcpy(fragments[fiber->lane], a, sizeof(a));
-    std::memcpy(fragments[fiber->lane] + 4, b, sizeof(b));
-    emulated::wait(fiber->warp->barrier, line);
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t row = fiber->lane / 4 + i / 2 * 8, col = fiber->lane % 4 * 2 + i % 2;
-        double sum = 0.0;
-        for (uint32_t k = 0; k < 16; k++) {
-            const auto [left_lane, left_word] = emulated::left_place(row, k);
-            const auto [right_lane, right_word] = emulated::right_place(k, col);
-            const float left = emulated::of_bf16(emulated::half_of(fragments[left_lane][left_word], k % 2));
-            const float right = emulated::of_bf16(emulated::half_of(fragments[right_lane][right_word], k % 2));
-            sum += (double)left * right;
-        }
-        d[i] = (float)(d[i] + sum);
+    const uint32_t parity = emulated::next_parity("a product", line), quad = fiber->lane / 4, pair = fiber->lane % 4 * 2;
+    auto& left = fiber->warp->left[parity];
+    auto& right = fiber->warp->right[parity];
+    for (uint32_t half = 0; half < 2; half++) {
+        for (uint32_t word = 0; word < 4; word++)
+            left[quad + word % 2 * 8][pair + half + word / 2 * 8] = emulated::of_bf16(emulated::half_of(a[word], half));
+        for (uint32_t word = 0; word < 2; word++)
+            right[pair + half + word * 8][quad] = emulated::of_bf16(emulated::half_of(b[word], half));
     }
+    emulated::wait(fiber->warp->barrier, line);
+    using Columns = double __attribute__((vector_size(16)));
+    Columns sums[2] = {};
+    for (uint32_t k = 0; k < 16; k++)
+        for (uint32_t i = 0; i < 2; i++) sums[i] += left[quad + i * 8][k] * *(const Columns*)&right[k][pair];
+    for (uint32_t i = 0; i < 4; i++) d[i] = (float)(d[i] + sums[i / 2][i % 2]);
 }
 
 // A lane reads the row that it names when it comes here, so what other lanes write later is missed.

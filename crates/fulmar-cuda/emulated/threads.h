@@ -46,7 +46,7 @@ struct Warp {
     Barrier barrier{"warp"};
     uint32_t num_running = 0;
     uint64_t slots[2][32];
-    uint32_t fragments[2][32][6]; // of a tensor-core product: four words of the left matrix, two of the right one
+    alignas(16) double left[2][16][16], right[2][16][8]; // of a tensor-core product: matrices [row][k] and [k][column]
     uint16_t rows[2][32][8];      // of matrices that are loaded
 };
 
