@@ -18,9 +18,9 @@ const PROGRAM = join(root, 'target/debug/fulmar-device')
 const DRIVER = ['blocks.cpp', 'memory.cpp', 'driver.cpp']
 const COMPILER = process.env.CXX ?? 'g++'
 
-/** As kernels are compiled for the processor: no contraction, and a trap where the address of a vector is not aligned. */
+/** As kernels are compiled for a processor with AVX2 and FMA: no contraction, and a trap where the address of a vector is not aligned. */
 const FLAGS =
-  `-std=c++17 -O2 -fPIC -pthread -DFULMAR_EMULATED -ffp-contract=off -fno-stack-protector -ftls-model=initial-exec
+  `-std=c++17 -O2 -march=x86-64-v3 -fPIC -pthread -DFULMAR_EMULATED -ffp-contract=off -fno-stack-protector -ftls-model=initial-exec
   -fsanitize=alignment -fsanitize-undefined-trap-on-error -Wall -Wextra -Wno-unknown-pragmas -Wno-class-memaccess`.split(
     /\s+/,
   )
@@ -35,6 +35,13 @@ const ORDERS = ['backward', 'random', 'greedy', 'greedy-back']
 const BUILD = ['build', '--quiet', '-p', 'fulmar-device', '-p', 'fulmar-node', '--bin', 'fulmar-device']
 
 const UNIT_TESTS = ['test', ...BUILD.slice(1)]
+
+/** The tests of decoders that run on a GPU too, in their short form: not those of threads, 8 bits and bfloat16, whose bits are the CPU's alone. */
+const MODEL_TESTS = [
+  ...['test', ...BUILD.slice(1, -2), '-p', 'fulmar-model', '--test', 'model', '--'],
+  ...['golden::', 'parity::', 'engine::', 'training::'],
+  ...['threads', '8_bits', 'bfloat16'].flatMap((name) => ['--skip', name]),
+]
 
 /** The tests of memory and launches. */
 const CARD_TESTS = ['test', '--quiet', '-p', 'fulmar-cuda', '--features', 'driver', '--lib', '--test', 'card']
@@ -104,6 +111,13 @@ function missingCompiler() {
   if (process.platform !== 'linux' || process.arch !== 'x64') {
     return `the emulated GPU is for Linux on x86-64: this is ${process.platform} on ${process.arch}`
   }
+  const flags =
+    readFileSync('/proc/cpuinfo', 'utf8')
+      .match(/^flags\s*:(.*)$/m)?.[1]
+      .split(' ') ?? []
+  if (!flags.includes('avx2') || !flags.includes('fma')) {
+    return 'the emulated GPU is for processors with AVX2 and FMA: this one lacks them'
+  }
   const folders = (process.env.PATH ?? '').split(':')
   if (folders.some((folder) => existsSync(join(folder, COMPILER)))) return undefined
   return `${COMPILER} is not installed: on Debian, apt-get install g++`
@@ -171,6 +185,10 @@ async function emulated() {
     () => check({}, '--only', 'decoder'),
     onDevice,
     () => run('cargo', UNIT_TESTS),
+    () =>
+      run('cargo', MODEL_TESTS, {
+        env: { ...OPEN, FULMAR_TEST_DEVICE: 'cuda:0', FULMAR_TEST_SHORT: '1', LD_LIBRARY_PATH: library },
+      }),
     () => run('cargo', CARD_TESTS, { env: { FULMAR_GPU_REQUIRED: '1', LD_LIBRARY_PATH: library } }),
   ]
   const results = await inLanes(runs)

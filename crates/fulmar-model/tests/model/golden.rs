@@ -30,8 +30,8 @@ impl Case {
     fn decoder(&self, config: &str) -> Decoder {
         let config =
             DecoderConfig::from_json(&std::fs::read_to_string(self.folder.join(config)).unwrap()).unwrap();
-        Decoder::from_safetensors(config, &std::fs::read(self.folder.join("model.safetensors")).unwrap())
-            .unwrap()
+        let weights = std::fs::read(self.folder.join("model.safetensors")).unwrap();
+        crate::placed(Decoder::from_safetensors(config, &weights).unwrap())
     }
 
     fn array(&self, key: &str) -> Vec<f32> {

@@ -16,7 +16,7 @@ fn decoder(hidden: usize, inner: usize) -> Decoder {
         r#"{{"model_type": "qwen2", "vocab_size": 61, "hidden_size": {hidden}, "intermediate_size": {inner},
         "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2}}"#
     );
-    Decoder::new(DecoderConfig::from_json(&config).unwrap(), 5).unwrap()
+    crate::placed(Decoder::new(DecoderConfig::from_json(&config).unwrap(), 5).unwrap())
 }
 
 /// Returns `count` prompts of 1 to 12 tokens.

@@ -12,7 +12,7 @@ use fulmar_model::{
 fn decoder() -> Decoder {
     let config = r#"{"model_type": "qwen3", "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48,
         "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2}"#;
-    Decoder::new(DecoderConfig::from_json(config).unwrap(), 5).unwrap()
+    crate::placed(Decoder::new(DecoderConfig::from_json(config).unwrap(), 5).unwrap())
 }
 
 /// Eight sequences of 2 to 20 tokens; all but the first are scored.
@@ -75,7 +75,7 @@ fn recomputed_activations_give_the_same_bits_with_a_fraction_of_the_memory() {
     let sequences = Sequences::draw(2);
     let config = decoder().config().clone();
     let deep = DecoderConfig { num_hidden_layers: 12, ..config };
-    let mut kept = Decoder::new(deep, 7).unwrap();
+    let mut kept = crate::placed(Decoder::new(deep, 7).unwrap());
     let mut recomputed = kept.clone();
     recomputed.recompute_activations(true);
     for _ in 0..2 {
