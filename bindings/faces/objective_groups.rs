@@ -117,7 +117,7 @@ fn token_log_probs_of(
     device: &str,
     with_squares: bool,
 ) -> CoreResult<Vec<f32>> {
-    let compute = compute_of(device)?;
+    let compute = Compute::open(device.parse()?)?;
     if with_squares {
         return Ok(parts_of(objective::token_log_probs_and_squares(logits, ids, temperature, compute)?));
     }
@@ -141,7 +141,7 @@ fn parts_of((TokenLogProbs { log_prob, entropy }, squares): (TokenLogProbs, Vec<
     [log_prob, entropy, squares].concat()
 }
 
-/// Returns the compute backend of the device with this name.
+/// Returns the compute backend of the device with this name, for what runs on the CPU alone.
 pub(super) fn compute_of(device: &str) -> CoreResult<Compute> {
     Compute::on(device.parse()?)
 }
@@ -153,7 +153,7 @@ fn head_of<'a>(
     [width, temperature]: [f64; 2],
     device: &str,
 ) -> CoreResult<LinearHead<'a>> {
-    let (width, compute) = (index_from_f64("width", width)?, compute_of(device)?);
+    let (width, compute) = (index_from_f64("width", width)?, Compute::open(device.parse()?)?);
     let (weight, bias) = (weight.into(), bias.map(Into::into));
     Ok(LinearHead { weight, panels: None, bias, width, temperature, precision: Default::default(), compute })
 }
@@ -173,7 +173,7 @@ fn logits_gradient(
 ) -> CoreResult<Vec<f32>> {
     let mut logits = logits.to_vec();
     let TokenGradients { log_prob, entropy } = split(gradients, ids.len());
-    objective::logits_loss(&mut logits, ids, temperature, compute_of(device)?, |_| {
+    objective::logits_loss(&mut logits, ids, temperature, Compute::open(device.parse()?)?, |_| {
         Ok((log_prob.to_vec(), entropy.map(<[f32]>::to_vec), ()))
     })?;
     Ok(logits)

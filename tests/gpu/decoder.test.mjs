@@ -22,6 +22,14 @@ import {
   sft,
   WorkerPolicy,
 } from '../../dist/index.js'
+import {
+  drawProbabilities,
+  drawToken,
+  headBackward,
+  headLogProbs,
+  tokenLogProbs,
+  tokenLogProbsBackward,
+} from '../../dist/objective/index.js'
 import { ListStorage } from '../../dist/replay/index.js'
 import { Tensor } from '../../dist/tensor/index.js'
 import { checkTrainConfig, runTraining } from '../../dist/train/index.js'
@@ -47,14 +55,14 @@ const task = {
 
 const codes = (text) => ([...text].reduce((sum, letter) => sum + letter.codePointAt(0), 0) % 17) / 17
 
-test('a GPU is listed and placed, and auto is the CPU', () => {
+test('a GPU is listed and placed, and auto is the first one', () => {
   assert.deepEqual(
     gpus().map(({ name }) => name),
     ['emulated GPU'],
   )
   assert.deepEqual(
     [placeDevice('cuda'), placeDevice('cuda:0'), placeDevice('auto')],
-    ['cuda:0', 'cuda:0', 'cpu'],
+    ['cuda:0', 'cuda:0', 'cuda:0'],
   )
   assert.throws(() => placeDevice('cuda:1'), UNAVAILABLE)
   const [{ memoryBytes, freeMemoryBytes, computeCapability, driverVersion, code }] = gpus()
@@ -157,12 +165,67 @@ test('a saved model goes on, on either device', async () => {
   assert.deepEqual(again, said)
 })
 
+test('heads, log-probs of logits and draws have the bits of the CPU, in chunks too', () => {
+  const wave = (length, step) => Float32Array.from({ length }, (_, at) => Math.sin(at * step) * 3)
+  const [rows, width, vocab] = [40, 12, 30_011] // more logits than one chunk holds
+  const ids = Uint32Array.from({ length: rows }, (_, row) => (row * 7919) % vocab)
+  const gradients = { gradLogProb: wave(rows, 1.7), gradEntropy: wave(rows, 0.3) }
+  const head = {
+    hidden: wave(rows * width, 0.7),
+    weight: wave(vocab * width, 0.13),
+    bias: wave(vocab, 0.9),
+    width,
+    ids,
+  }
+  const few = { logits: wave(rows * 50, 1.1), ids: ids.map((id) => id % 50) }
+  const found = (device) =>
+    [1, 0.7].flatMap((temperature) => [
+      headLogProbs({ ...head, temperature, logSumSqProb: true, device }),
+      headBackward({ ...head, ...gradients, temperature, device }),
+      tokenLogProbs({ ...few, temperature, logSumSqProb: true, device }),
+      tokenLogProbsBackward({ ...few, ...gradients, temperature, device }),
+      ...[0, 1, 2].map((drawIndex) =>
+        drawToken({
+          logits: few.logits,
+          topP: 0.8,
+          repetitionPenalty: 1.2,
+          outputIds: ids.map((id) => id % 50),
+          temperature,
+          seed: 5,
+          drawIndex,
+          device,
+        }),
+      ),
+    ])
+  const onCpu = found('cpu')
+  assert.deepEqual(found('cuda:0'), onCpu)
+  assert.deepEqual(found('auto'), onCpu)
+  for (const logits of [Float32Array.of(1, Number.NaN), new Float32Array(0)]) {
+    const refusal = (device) => {
+      try {
+        return drawToken({ logits, seed: 1, drawIndex: 0, device })
+      } catch ({ code, message }) {
+        return { code, message }
+      }
+    }
+    assert.deepEqual(refusal('cuda:0'), refusal('cpu'))
+  }
+  const wrong = { ...few, logits: few.logits.map((logit, at) => (at === 2 * 50 + 3 ? Number.NaN : logit)) }
+  assert.throws(() => tokenLogProbs({ ...wrong, device: 'cuda:0' }), {
+    code: 'NON_FINITE',
+    message: /^logits of row 2 /,
+  })
+})
+
 test('what runs on the CPU alone is refused with its name', async () => {
   const { decoder } = createModel({ seed: 5, device: 'cuda:0' }, SHAPE)
-  const onlyDecoders = { code: 'UNAVAILABLE', message: /only decoders/ }
-  assert.throws(() => Tensor.from([1]).to('cuda'), onlyDecoders)
-  assert.throws(() => new GRPOLoss({ device: 'cuda' }), onlyDecoders)
-  assert.throws(() => new ListStorage(4, { device: 'cuda' }), onlyDecoders)
+  const onCpuAlone = { code: 'UNAVAILABLE', message: /^device must be cpu for anything but decoders/ }
+  assert.throws(() => Tensor.from([1]).to('cuda'), onCpuAlone)
+  assert.throws(() => new GRPOLoss({ device: 'cuda' }), onCpuAlone)
+  assert.throws(() => new ListStorage(4, { device: 'cuda' }), onCpuAlone)
+  assert.throws(() => drawProbabilities({ logits: new Float32Array(2), device: 'cuda' }), onCpuAlone)
+  new GRPOLoss({ device: 'auto' })
+  new ListStorage(4, { device: 'auto' })
   const prompt = { ids: Uint32Array.of(5, 6), seed: 1 }
   for (const options of [{ weights: 'q8' }, { speculativeTokens: 2 }, { activationBytesMax: 1 << 20 }]) {
     await assert.rejects(

@@ -31,16 +31,16 @@ pub enum Compute {
 }
 
 impl Compute {
-    /// Returns the handle for `device`, of tensors, losses and buffers.
+    /// Returns the handle for `device`, of what runs on the CPU alone: tensors, losses and buffers.
     ///
     /// # Errors
-    /// `Unavailable` for a GPU, with what is missing, or because only decoders run on GPUs.
+    /// `Unavailable` for a GPU, with what is missing, or because it runs other things.
     pub fn on(device: Device) -> Result<Self> {
-        match Self::of_decoders(device)? {
+        match Self::open(device)? {
             Self::Cpu => Ok(Self::Cpu),
             Self::Cuda(card) => {
                 let detail = format!(
-                    "device must be cpu for anything but a decoder: got {device}, {}; only decoders and their engines run on GPUs",
+                    "device must be cpu for anything but decoders, heads, log-probs and draws: got {device}, {}",
                     card.gpu().name
                 );
                 Err(Error::new(ErrorKind::Unavailable, detail))
@@ -48,11 +48,11 @@ impl Compute {
         }
     }
 
-    /// Returns the handle for `device`, of decoders.
+    /// Returns the handle for `device`, of what runs on GPUs too: decoders, heads, log-probs and draws.
     ///
     /// # Errors
     /// `Unavailable` for a GPU, with what is missing.
-    pub fn of_decoders(device: Device) -> Result<Self> {
+    pub fn open(device: Device) -> Result<Self> {
         match device {
             Device::Cpu => Ok(Self::Cpu),
             Device::Cuda { ordinal } => Ok(Self::Cuda(Card::open(ordinal)?)),

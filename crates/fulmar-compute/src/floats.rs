@@ -7,7 +7,7 @@ use fulmar_core::{Dtype, Result};
 use fulmar_cuda::{Argument, Card};
 use half::bf16;
 
-use crate::{Compute, MatmulPrecision, Memory, Panels, RowNumbers, View, ViewMut};
+use crate::{Compute, MatmulPrecision, Memory, Panels, Placed, RowNumbers, View, ViewMut};
 
 /// Borrowed elements in single precision or bfloat16.
 ///
@@ -53,15 +53,6 @@ pub enum FloatMemory {
     F32(Memory<f32>),
     /// bfloat16.
     Bf16(Memory<bf16>),
-}
-
-/// Elements in single precision: borrowed, or a copy of bfloat16 ones.
-#[derive(Debug)]
-pub enum Widened<'a> {
-    /// Elements of the original.
-    Borrowed(View<'a, f32>),
-    /// A copy.
-    Owned(Memory<f32>),
 }
 
 /// A borrowed row-major matrix, optionally read transposed.
@@ -126,15 +117,15 @@ impl<'a> Floats<'a> {
     /// Returns the numbers in single precision, which represents each exactly. If a GPU has too little memory for a copy,
     /// [`Compute::check`](crate::Compute::check) returns the error.
     #[must_use]
-    pub fn to_f32(self) -> Widened<'a> {
+    pub fn to_f32(self) -> Placed<'a, f32> {
         match self {
-            Self::F32(values) => Widened::Borrowed(values),
+            Self::F32(values) => Placed::Borrowed(values),
             Self::Bf16(values) => {
                 let compute = values.compute();
                 let mut wide = Memory::default();
                 compute.resize(&mut wide, values.len());
                 compute.bf16_to_f32(values, &mut wide);
-                Widened::Owned(wide)
+                Placed::Owned(wide)
             }
         }
     }
@@ -157,8 +148,8 @@ impl<'a> Floats<'a> {
     /// The errors of [`Compute::read`](crate::Compute::read).
     pub fn read(self) -> Result<Cow<'a, [f32]>> {
         match self.to_f32() {
-            Widened::Borrowed(values) => values.read(),
-            Widened::Owned(values) => Ok(Cow::Owned(values.view().read()?.into_owned())),
+            Placed::Borrowed(values) => values.read(),
+            Placed::Owned(values) => Ok(Cow::Owned(values.view().read()?.into_owned())),
         }
     }
 
@@ -360,23 +351,6 @@ impl Default for FloatMemory {
 impl From<Vec<f32>> for FloatMemory {
     fn from(values: Vec<f32>) -> Self {
         Self::F32(values.into())
-    }
-}
-
-impl Widened<'_> {
-    /// Returns the elements to read.
-    #[must_use]
-    pub fn view(&self) -> View<'_, f32> {
-        match self {
-            Self::Borrowed(values) => *values,
-            Self::Owned(values) => values.view(),
-        }
-    }
-}
-
-impl<'a> From<&'a Widened<'_>> for View<'a, f32> {
-    fn from(values: &'a Widened<'_>) -> Self {
-        values.view()
     }
 }
 

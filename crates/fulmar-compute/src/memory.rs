@@ -170,6 +170,20 @@ impl<T> Memory<T> {
         }
     }
 
+    /// Waits for the operations so far and returns the elements: those of main memory without a copy.
+    ///
+    /// # Errors
+    /// The errors of [`Compute::read`].
+    pub fn into_vec(self) -> Result<Vec<T>>
+    where
+        T: Copy,
+    {
+        match self {
+            Self::Cpu(values) => Ok(values),
+            held @ Self::Cuda(_) => Ok(held.view().read()?.into_owned()),
+        }
+    }
+
     /// Returns all elements to read.
     #[must_use]
     pub fn view(&self) -> View<'_, T> {

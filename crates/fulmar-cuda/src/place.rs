@@ -2,10 +2,10 @@
 
 use fulmar_core::{Device, Result};
 
-use crate::Card;
+use crate::{Card, gpus};
 
-/// Returns the device called `cpu`, `cuda`, `cuda:N`, or `auto`, and opens a GPU. `auto` is the CPU everywhere, as long as most
-/// of what has a device runs on the CPU alone.
+/// Returns the device called `cpu`, `cuda`, `cuda:N`, or `auto`, and opens a GPU. `auto` is the first GPU that can be opened, or the
+/// CPU.
 ///
 /// # Errors
 /// The errors of [`Device`]'s `from_str`; `Unavailable` for a GPU, with what is missing.
@@ -13,13 +13,15 @@ use crate::Card;
 /// # Examples
 /// ```
 /// use fulmar_core::{Device, ErrorKind};
-/// assert_eq!(fulmar_cuda::place("auto")?, Device::Cpu);
+/// let device = fulmar_cuda::place("auto")?;
+/// assert!(device == Device::Cpu || fulmar_cuda::place(&device.to_string())? == device);
 /// assert_eq!(fulmar_cuda::place("cuda:9999").unwrap_err().kind(), ErrorKind::Unavailable);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn place(name: &str) -> Result<Device> {
     if name == "auto" {
-        return Ok(Device::Cpu);
+        let cards = gpus().unwrap_or_default().into_iter().map(|gpu| Card::open(gpu.ordinal));
+        return Ok(cards.flatten().next().map_or(Device::Cpu, Card::device));
     }
     let device: Device = name.parse()?;
     match device {
@@ -37,7 +39,10 @@ mod tests {
     #[test]
     fn the_cpu_is_always_there_and_no_gpu_is_without_a_reason() {
         assert_eq!(place("cpu").unwrap(), Device::Cpu);
-        assert_eq!(place("auto").unwrap(), Device::Cpu);
+        // Another GPU than the first one may be the only one that can be used.
+        let usable =
+            (0..16).map(|ordinal| Device::Cuda { ordinal }).find(|gpu| place(&gpu.to_string()).is_ok());
+        assert_eq!(place("auto").unwrap(), usable.unwrap_or(Device::Cpu));
         let error = place("cuda:7").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         let reasons = ["CUDA must be built in", "driver", "GPU"];

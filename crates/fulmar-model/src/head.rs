@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory, View, ViewMut, Widened};
+use fulmar_compute::{Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory, Placed, View, ViewMut};
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_objective::{HeadGradientsMut, LinearHead};
 
@@ -341,7 +341,7 @@ impl Head<'_> {
         self.compute.mask_overflow(out, &*inv_rms);
     }
 
-    fn norm_weight(&self) -> Widened<'_> {
+    fn norm_weight(&self) -> Placed<'_, f32> {
         self.weights.slice(self.layout.final_norm.clone()).to_f32()
     }
 

@@ -10,8 +10,8 @@
 use std::ops::Range;
 
 use fulmar_compute::{
-    Compute, FloatMemory, Floats, FloatsMut, MatRef, MatmulPrecision, Memory, Numbers, RopeTable, RowNumbers,
-    ViewMut, Widened,
+    Compute, FloatMemory, Floats, FloatsMut, MatRef, MatmulPrecision, Memory, Numbers, Placed, RopeTable,
+    RowNumbers, ViewMut,
 };
 use fulmar_core::Dtype;
 use fulmar_tensor::bf16;
@@ -146,7 +146,7 @@ pub(crate) struct Layer<'a> {
 
 impl Layer<'_> {
     /// Returns a norm's or a bias's weights.
-    fn of(&self, range: &Range<usize>) -> Widened<'_> {
+    fn of(&self, range: &Range<usize>) -> Placed<'_, f32> {
         self.weights.slice(range.clone()).to_f32()
     }
 
@@ -178,7 +178,7 @@ impl Layer<'_> {
         outs: [(&Linear, &mut Memory<f32>); N],
     ) {
         let biases = biases.map(|biases| biases.each_ref().map(|bias| self.of(bias)));
-        let mut biases = biases.iter().flatten().map(Widened::view);
+        let mut biases = biases.iter().flatten().map(Placed::view);
         let products = outs.map(|(linear, out)| (out.view_mut(), self.projection(linear), biases.next()));
         self.compute.matmul_each(self.rows(input), products);
     }

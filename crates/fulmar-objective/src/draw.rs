@@ -138,7 +138,7 @@ impl DrawOptions {
     /// `OutOfRange`, naming the option; `Empty` for a sequence without ids; `Unavailable` for a missing
     /// device.
     pub fn check(&self) -> Result<()> {
-        Compute::on(self.device)?;
+        Compute::open(self.device)?;
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
             return Err(out_of_range("temperature must be a finite number >= 0", self.temperature));
         }
@@ -272,7 +272,7 @@ pub fn draw_in(
     context: &DrawContext<'_>,
     rng: &mut Rng,
 ) -> Result<Draw> {
-    draw_on(Compute::on(options.device)?, logits, options, context, rng)
+    draw_on(Compute::open(options.device)?, logits, options, context, rng)
 }
 
 /// Runs [`draw_in`] on the device of the logits, whatever device the options name; an engine draws on the
@@ -287,7 +287,27 @@ pub fn draw_on(
     context: &DrawContext<'_>,
     rng: &mut Rng,
 ) -> Result<Draw> {
-    dispatch!(compute, cpu => draw_on_cpu(logits, options, context, rng))
+    match compute {
+        Compute::Cpu => draw_on_cpu(logits, options, context, rng),
+        Compute::Cuda(_) => draw_on_gpu(compute, logits, options, context, rng),
+    }
+}
+
+fn draw_on_gpu(
+    compute: Compute,
+    logits: &[f32],
+    options: &DrawOptions,
+    context: &DrawContext<'_>,
+    rng: &mut Rng,
+) -> Result<Draw> {
+    options.check()?;
+    check_logits(logits)?;
+    let logits = compute.hold(logits.to_vec())?;
+    let mut draws = RowDraws::new(compute, 1, 0)?;
+    draws.draw(logits.view(), &[DrawRow { options, context: *context, rng: rng.state() }])?;
+    let drawn = draws.read()?.swap_remove(0)?;
+    rng.next_u32();
+    Ok(drawn.draw)
 }
 
 fn draw_on_cpu(

@@ -14,7 +14,7 @@ mod squares;
 
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, LogProb, MatRef, MatmulPrecision, Panels, View, ViewMut, dispatch};
+use fulmar_compute::{Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory, Panels, View, ViewMut};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::batch::{check_len, finite};
@@ -113,18 +113,11 @@ pub fn token_log_probs(
 ) -> Result<TokenLogProbs> {
     check_temperature(temperature)?;
     let vocab = vocabulary_of(logits, ids)?;
-    let mut found = Vec::with_capacity(ids.len());
-    if temperature == 1.0 {
-        found = compute.log_prob_rows(logits, ids);
-    } else {
-        for (logits, ids) in logits.chunks(rows_of_chunk(vocab) * vocab).zip(ids.chunks(rows_of_chunk(vocab)))
-        {
-            let mut scaled = logits.to_vec();
-            divide(&mut scaled, temperature, compute);
-            found.extend(compute.log_prob_rows(&scaled, ids));
-        }
-    }
-    compute.check()?;
+    let mut found = compute.log_probs(ids.len())?;
+    for_scaled(logits, vocab, temperature, compute, |rows, logits| {
+        found.find(rows.start, logits, &ids[rows]);
+    })?;
+    let found = found.read()?;
     check_found(&found, 0)?;
     Ok(TokenLogProbs::of(&found))
 }
@@ -161,15 +154,31 @@ pub fn logits_loss<R>(
 ) -> Result<R> {
     check_temperature(temperature)?;
     vocabulary_of(logits, ids)?;
-    divide(&mut *logits, temperature, compute);
-    let found = compute.log_prob_rows(&*logits, ids);
+    if compute == Compute::Cpu {
+        return loss_in_place(logits.into(), ids, temperature, compute, loss);
+    }
+    let mut held = compute.hold(logits.to_vec())?;
+    let output = loss_in_place((&mut held).into(), ids, temperature, compute, loss)?;
+    logits.copy_from_slice(&held.view().read()?);
+    Ok(output)
+}
+
+fn loss_in_place<R>(
+    mut logits: ViewMut<'_, f32>,
+    ids: &[u32],
+    temperature: f64,
+    compute: Compute,
+    loss: impl FnOnce(&TokenLogProbs) -> Result<(Vec<f32>, Option<Vec<f32>>, R)>,
+) -> Result<R> {
+    divide(&mut logits, temperature, compute);
+    let found = compute.log_prob_rows(&logits, ids);
     compute.check()?;
     check_found(&found, 0)?;
     let (log_prob, entropy, output) = loss(&TokenLogProbs::of(&found))?;
     let gradients = TokenGradients { log_prob: &log_prob, entropy: entropy.as_deref() };
     gradients.check(ids.len(), temperature)?;
-    compute.log_prob_backward_rows(&mut *logits, ids, &found, gradients.log_prob, gradients.entropy);
-    divide(logits, temperature, compute);
+    compute.log_prob_backward_rows(&mut logits, ids, &found, gradients.log_prob, gradients.entropy);
+    divide(&mut logits, temperature, compute);
     compute.check()?;
     Ok(output)
 }
@@ -203,7 +212,7 @@ pub struct LinearHead<'a> {
     pub temperature: f64,
     /// The precision of the products, forward and backward. Panels keep the precision that they were packed for.
     pub precision: MatmulPrecision,
-    /// The device.
+    /// The device. [`LinearHead::log_probs`] and [`LinearHead::backward`] copy to it what is elsewhere; for the other methods all is there.
     pub compute: Compute,
 }
 
@@ -236,12 +245,16 @@ impl LinearHead<'_> {
     /// The errors of [`token_log_probs`], and `ShapeMismatch` for hidden states, weights or a bias of another length.
     pub fn log_probs(&self, hidden: &[f32], ids: &[u32]) -> Result<TokenLogProbs> {
         self.check_rows(hidden, ids)?;
-        let mut found = Vec::with_capacity(ids.len());
-        self.walk(hidden, LOGITS_CHUNK, |rows, logits| {
-            found.extend(self.compute.log_prob_rows(&*logits, &ids[rows.clone()]));
-            check_found(&found[rows.start..], rows.start)
-        })?;
-        Ok(TokenLogProbs::of(&found))
+        self.placed(hidden, |head, hidden| {
+            let mut found = self.compute.log_probs(ids.len())?;
+            head.walk(hidden, LOGITS_CHUNK, |rows, logits| {
+                found.find(rows.start, &*logits, &ids[rows]);
+                self.compute.check()
+            })?;
+            let found = found.read()?;
+            check_found(&found, 0)?;
+            Ok(TokenLogProbs::of(&found))
+        })
     }
 
     /// Returns the gradients of a loss with respect to hidden states, weights and bias, from the gradients
@@ -259,24 +272,7 @@ impl LinearHead<'_> {
     ) -> Result<HeadGradients> {
         self.check_rows(hidden, ids)?;
         gradients.check(ids.len(), self.temperature)?;
-        let mut d = HeadGradients {
-            hidden: vec![0.0; hidden.len()],
-            weight: vec![0.0; self.weight.len()],
-            bias: self.bias.map(|bias| vec![0.0; bias.len()]),
-        };
-        let into = HeadGradientsMut {
-            hidden: (&mut d.hidden).into(),
-            weight: Some((&mut d.weight).into()),
-            bias: d.bias.as_mut().map(ViewMut::from),
-        };
-        self.walk_back(hidden, LOGITS_CHUNK, into, |rows, logits| {
-            let ids = &ids[rows.clone()];
-            let found = self.compute.log_prob_rows(&*logits, ids);
-            check_found(&found, rows.start)?;
-            let of_rows = gradients.rows(rows);
-            self.compute.log_prob_backward_rows(logits, ids, &found, of_rows.log_prob, of_rows.entropy);
-            Ok(())
-        })?;
+        let d = self.placed(hidden, |head, hidden| head.gradients(hidden, ids, gradients))?;
         for (name, values) in
             [("hidden", Some(&d.hidden)), ("weight", Some(&d.weight)), ("bias", d.bias.as_ref())]
         {
@@ -289,6 +285,57 @@ impl LinearHead<'_> {
             }
         }
         Ok(d)
+    }
+
+    fn gradients(
+        &self,
+        hidden: View<'_, f32>,
+        ids: &[u32],
+        gradients: TokenGradients<'_>,
+    ) -> Result<HeadGradients> {
+        let compute = self.compute;
+        let (mut d_hidden, mut d_weight) = (compute.zeros(hidden.len())?, compute.zeros(self.weight.len())?);
+        let mut d_bias = self.bias.map(|bias| compute.zeros(bias.len())).transpose()?;
+        let into = HeadGradientsMut {
+            hidden: (&mut d_hidden).into(),
+            weight: Some((&mut d_weight).into()),
+            bias: d_bias.as_mut().map(ViewMut::from),
+        };
+        self.walk_back(hidden, LOGITS_CHUNK, into, |rows, logits| {
+            let ids = &ids[rows.clone()];
+            let found = compute.log_prob_rows(&*logits, ids);
+            compute.check()?;
+            check_found(&found, rows.start)?;
+            let of_rows = gradients.rows(rows);
+            compute.log_prob_backward_rows(logits, ids, &found, of_rows.log_prob, of_rows.entropy);
+            Ok(())
+        })?;
+        compute.check()?;
+        let bias = d_bias.map(Memory::into_vec).transpose()?;
+        Ok(HeadGradients { hidden: d_hidden.into_vec()?, weight: d_weight.into_vec()?, bias })
+    }
+
+    /// Runs `pass` with this head and hidden states on the head's device, where what is elsewhere is copied.
+    fn placed<R>(
+        &self,
+        hidden: &[f32],
+        pass: impl FnOnce(&LinearHead<'_>, View<'_, f32>) -> Result<R>,
+    ) -> Result<R> {
+        let compute = self.compute;
+        let hidden = compute.place(hidden)?;
+        let (singles, halves) = match self.weight {
+            Floats::F32(weight) => (Some(compute.place(weight)?), None),
+            Floats::Bf16(weight) => (None, Some(compute.place(weight)?)),
+        };
+        let halves = halves.as_ref().map(|weight| Floats::Bf16(weight.view()));
+        let weight = singles.as_ref().map(|weight| Floats::F32(weight.view())).or(halves);
+        let bias = self.bias.map(Floats::to_f32);
+        let bias = bias.as_ref().map(|bias| compute.place(bias)).transpose()?;
+        let bias = bias.as_ref().map(|bias| Floats::F32(bias.view()));
+        // Packed weights are those of the processor.
+        let panels = self.panels.filter(|_| compute == Compute::Cpu);
+        let head = LinearHead { weight: weight.unwrap_or(self.weight), panels, bias, ..*self };
+        pass(&head, hidden.view())
     }
 
     /// Calls `visit(rows, logits)` for consecutive rows of `hidden` `[N, width]`, with at most `floats_max`
@@ -304,33 +351,25 @@ impl LinearHead<'_> {
     /// let weight = [1.0, 2.0].as_slice().into();
     /// let head = LinearHead { weight, panels: None, bias: None, width: 1, temperature: 1.0, precision: Default::default(), compute: Default::default() };
     /// let mut seen = Vec::new();
-    /// head.walk(&[1.0, 10.0, 100.0], 4, |rows, logits| Ok(seen.push((rows, logits.to_vec()))))?;
+    /// head.walk(&[1.0, 10.0, 100.0], 4, |rows, logits| Ok(seen.push((rows, logits.view().read()?.into_owned()))))?;
     /// assert_eq!(seen, [(0..2, vec![1.0, 2.0, 10.0, 20.0]), (2..3, vec![100.0, 200.0])]);
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
-    pub fn walk(
+    pub fn walk<'v>(
         &self,
-        hidden: &[f32],
+        hidden: impl Into<View<'v, f32>>,
         floats_max: usize,
-        visit: impl FnMut(Range<usize>, &mut [f32]) -> Result<()>,
+        mut visit: impl FnMut(Range<usize>, &mut ViewMut<'_, f32>) -> Result<()>,
     ) -> Result<()> {
-        dispatch!(self.compute, cpu => self.walk_on_cpu(hidden, floats_max, visit))
-    }
-
-    fn walk_on_cpu(
-        &self,
-        hidden: &[f32],
-        floats_max: usize,
-        mut visit: impl FnMut(Range<usize>, &mut [f32]) -> Result<()>,
-    ) -> Result<()> {
+        let hidden = hidden.into();
         let vocab = self.check(hidden.len())?;
         let (chunk, num_rows) = ((floats_max / vocab).max(1), hidden.len() / self.width);
-        let mut logits = vec![0.0; chunk.min(num_rows) * vocab];
-        for (start, hidden) in (0..).step_by(chunk).zip(hidden.chunks(chunk * self.width)) {
-            let rows = hidden.len() / self.width;
-            let logits = &mut logits[..rows * vocab];
-            self.logits(hidden, &mut *logits)?;
-            visit(start..start + rows, logits)?;
+        let mut logits = self.compute.zeros(chunk.min(num_rows) * vocab)?;
+        for start in (0..num_rows).step_by(chunk) {
+            let rows = start..num_rows.min(start + chunk);
+            let mut logits = logits.view_mut().slice(..rows.len() * vocab);
+            self.logits(hidden.slice(rows.start * self.width..rows.end * self.width), &mut logits)?;
+            visit(rows, &mut logits)?;
         }
         Ok(())
     }
@@ -374,14 +413,14 @@ impl LinearHead<'_> {
     /// # Errors
     /// The errors of `turn` and of [`LinearHead::walk`]; `ShapeMismatch` for a part of `into` with another
     /// length than its input.
-    pub fn walk_back(
+    pub fn walk_back<'v>(
         &self,
-        hidden: &[f32],
+        hidden: impl Into<View<'v, f32>>,
         floats_max: usize,
         mut into: HeadGradientsMut<'_>,
-        mut turn: impl FnMut(Range<usize>, &mut [f32]) -> Result<()>,
+        mut turn: impl FnMut(Range<usize>, &mut ViewMut<'_, f32>) -> Result<()>,
     ) -> Result<()> {
-        let width = self.width;
+        let (hidden, width) = (hidden.into(), self.width);
         self.check_gradients(hidden.len(), &into)?;
         self.walk(hidden, floats_max, |rows, logits| {
             turn(rows.clone(), logits)?;
@@ -391,7 +430,7 @@ impl LinearHead<'_> {
                 weight: into.weight.as_mut().map(ViewMut::reborrow),
                 bias: into.bias.as_mut().map(ViewMut::reborrow),
             };
-            self.logits_backward(&hidden[place], logits, of_rows)
+            self.logits_backward(hidden.slice(place), logits, of_rows)
         })
     }
 
@@ -472,8 +511,28 @@ impl LinearHead<'_> {
     }
 }
 
-fn rows_of_chunk(vocab: usize) -> usize {
-    (LOGITS_CHUNK / vocab).max(1)
+/// Calls `visit(rows, logits)` for logits `[N, V]` at a temperature, on a device: all at once if they are there already, else for copies
+/// of some rows.
+fn for_scaled(
+    logits: &[f32],
+    vocab: usize,
+    temperature: f64,
+    compute: Compute,
+    mut visit: impl FnMut(Range<usize>, View<'_, f32>),
+) -> Result<()> {
+    let num_rows = logits.len() / vocab;
+    if temperature == 1.0 && compute == Compute::Cpu {
+        visit(0..num_rows, logits.into());
+        return compute.check();
+    }
+    let chunk = (LOGITS_CHUNK / vocab).max(1);
+    for start in (0..num_rows).step_by(chunk) {
+        let rows = start..num_rows.min(start + chunk);
+        let mut scaled = compute.hold(logits[rows.start * vocab..rows.end * vocab].to_vec())?;
+        divide(&mut scaled, temperature, compute);
+        visit(rows, scaled.view());
+    }
+    compute.check()
 }
 
 fn divide<'v>(values: impl Into<ViewMut<'v, f32>>, temperature: f64, compute: Compute) {

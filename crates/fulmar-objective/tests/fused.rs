@@ -276,7 +276,7 @@ fn derivatives_go_only_where_there_is_room_for_them_and_frozen_weights_get_none(
     let back = |into: HeadGradientsMut<'_>| {
         // One row at a time; the loss is the sum of all logits.
         head.walk_back(&hidden, 2, into, |_, logits| {
-            logits.fill(1.0);
+            logits.reborrow().cpu().fill(1.0);
             Ok(())
         })
     };

@@ -3,7 +3,10 @@
 import { raw } from '../native/index.js'
 import { call } from './error.js'
 
-/** Name of a device: `cuda` is the first GPU; `auto` is the CPU as yet. */
+/**
+ * Name of a device: `cuda` is the first GPU. `auto` is the first GPU that can be used, or the CPU: where there is none, and for what
+ * runs on the CPU alone.
+ */
 export type DeviceName = 'auto' | 'cpu' | 'cuda' | `cuda:${number}`
 
 /** Name of a device that was resolved: never `auto`. */
@@ -63,8 +66,8 @@ export function gpus(): readonly Gpu[] {
 }
 
 /**
- * Resolves a device name on this machine, and opens a GPU. `auto` gives the CPU, because only decoders and their engines run on
- * GPUs yet.
+ * Resolves a device name on this machine, and opens a GPU. `auto` gives the first GPU with a compute capability of 8.0 or later, or
+ * the CPU.
  * @throws {FulmarError} `UNAVAILABLE` for a GPU, with what is missing; `UNKNOWN_NAME` if `name` is no device
  * name.
  *
@@ -73,12 +76,17 @@ export function gpus(): readonly Gpu[] {
  * import { placeDevice } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * assert.equal(placeDevice('auto'), 'cpu')
+ * assert.match(placeDevice('auto'), /^cpu$|^cuda:/)
  * assert.throws(() => placeDevice('cuda:9999'), { code: 'UNAVAILABLE' })
  * ```
  */
 export function placeDevice(name: DeviceName = 'cpu'): PlacedDevice {
   return call(() => raw.placeDevice(name) as PlacedDevice)
+}
+
+/** @internal Resolves the device name of what runs on the CPU alone, where `auto` is the CPU. @throws {FulmarError} As {@link placeDevice}. */
+export function placeOnCpu(name: DeviceName = 'cpu'): PlacedDevice {
+  return placeDevice(name === 'auto' ? 'cpu' : name)
 }
 
 /** Memory of the GPU of a decoder; without fields for one on the CPU. */

@@ -10,6 +10,7 @@ export {
   type OnDevice,
   type PlacedDevice,
   placeDevice,
+  placeOnCpu,
 } from './device.js'
 export {
   call,

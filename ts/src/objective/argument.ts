@@ -1,6 +1,6 @@
 /** Conversion of arguments for the core: arrays of the right type, options as JSON. */
 
-import { checkKnownKeys, checkTypedArray, FulmarError, type OnDevice, placeDevice } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray, FulmarError, type OnDevice, placeOnCpu } from '../core/index.js'
 
 /** Typed arrays that losses pass to the core. */
 export type ArrayName = 'Float32Array' | 'Uint8Array' | 'Uint32Array'
@@ -21,14 +21,20 @@ export type KnownKeys = { readonly [key: string]: true | KnownKeys }
 
 /**
  * Returns `options` as JSON, after checks of its keys, its numbers (JSON would turn a NaN into an absent
- * value) and its device.
+ * value) and its device, which `resolve` names: by default of
+ * what runs on the CPU alone.
  * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `OUT_OF_RANGE` for a NaN or
  * an infinity; `UNAVAILABLE` for a device that cannot be used.
  */
-export function optionsJson(place: string, options: object & OnDevice, known: KnownKeys): string {
+export function optionsJson(
+  place: string,
+  options: object & OnDevice,
+  known: KnownKeys,
+  resolve: typeof placeOnCpu = placeOnCpu,
+): string {
   checkOptions(place, options, known)
   const { device } = options
-  return JSON.stringify(device === undefined ? options : { ...options, device: placeDevice(device) })
+  return JSON.stringify(device === undefined ? options : { ...options, device: resolve(device) })
 }
 
 function checkOptions(place: string, options: object, known: KnownKeys): void {

@@ -1,6 +1,14 @@
 /** Drawing the next token from logits. */
 
-import { call, checkGiven, checkKnownKeys, describeValue, FulmarError, type OnDevice } from '../core/index.js'
+import {
+  call,
+  checkGiven,
+  checkKnownKeys,
+  describeValue,
+  FulmarError,
+  type OnDevice,
+  placeDevice,
+} from '../core/index.js'
 import { raw } from '../native/index.js'
 import { checkArray, type KnownKeys, optionsJson } from './argument.js'
 
@@ -156,7 +164,7 @@ const CONTEXT_KEYS = { logits: true, promptIds: true, outputIds: true, allowed: 
 export function drawToken(options: DrawTokenOptions): Draw {
   checkGiven('options', options)
   const { logits, promptIds, outputIds, allowed, seed, drawIndex } = options
-  const json = ruleJson('drawToken', options, { seed: true, drawIndex: true })
+  const json = ruleJson('drawToken', options, { seed: true, drawIndex: true }, placeDevice)
   const draw = call(() => raw.drawToken(json, logits, promptIds, outputIds, allowed, seed, drawIndex))
   return { id: draw.id, logProb: draw.logProb, sampledLogProb: draw.sampledLogProb }
 }
@@ -206,7 +214,12 @@ export function tokenMask(vocabSize: number, ids: Uint32Array): Uint32Array {
   return call(() => raw.tokenMask(vocabSize, ids))
 }
 
-function ruleJson(place: string, options: DrawOptions, more: KnownKeys): string {
+function ruleJson(
+  place: string,
+  options: DrawOptions,
+  more: KnownKeys,
+  resolve?: typeof placeDevice,
+): string {
   checkKnownKeys(place, options, Object.keys({ ...CONTEXT_KEYS, ...RULE_KEYS, ...more }))
   checkArray(options, 'logits', 'Float32Array')
   for (const name of ['promptIds', 'outputIds', 'allowed']) checkArray(options, name, 'Uint32Array', true)
@@ -214,7 +227,7 @@ function ruleJson(place: string, options: DrawOptions, more: KnownKeys): string 
     Object.entries(options).filter(([name]) => name in RULE_KEYS),
   )
   const biases = logitBias === undefined ? {} : { logitBias: biasesOf(place, logitBias) }
-  return optionsJson(place, { ...rule, ...biases }, RULE_KEYS)
+  return optionsJson(place, { ...rule, ...biases }, RULE_KEYS, resolve)
 }
 
 /** Converts biases to pairs, as the keys of JSON are texts. */

@@ -7,7 +7,7 @@ import {
   FulmarError,
   numbersOf,
   type OnDevice,
-  placeDevice,
+  placeOnCpu,
 } from '../core/index.js'
 import { type RawKlController, raw } from '../native/index.js'
 import { checkArray, optionsJson } from './argument.js'
@@ -64,7 +64,7 @@ export function klEstimate(options: KlEstimateOptions): KlEstimateResult {
   checkArray(options, 'refLogProb', 'Float32Array')
   checkArray(options, 'mask', 'Uint8Array')
   const { logProb, refLogProb, mask, estimator, device } = options
-  const place = placeDevice(device)
+  const place = placeOnCpu(device)
   const result = call(() => raw.klEstimate(JSON.stringify(estimator), logProb, refLogProb, mask, place))
   return { mean: result.mean, numTokens: result.numTokens, kl: result.kl, gradLogProb: result.gradLogProb }
 }
@@ -198,7 +198,7 @@ export function importanceWeights(options: ImportanceWeightsOptions): Float64Arr
   checkArray(options, 'mask', 'Uint8Array')
   checkArray(options, 'offsets', 'Uint32Array')
   const json = optionsJson('importanceWeights', rule, { level: true, rule: true, min: true, max: true })
-  const place = placeDevice(device)
+  const place = placeOnCpu(device)
   return call(() => raw.importanceWeights(json, oldLogProb, samplerLogProb, mask, offsets, place))
 }
 

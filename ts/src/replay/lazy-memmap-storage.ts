@@ -1,6 +1,6 @@
 /** Rows in memory-mapped files that processes share. */
 
-import { call, checkKnownKeys, Handle, type OnDevice, placeDevice } from '../core/index.js'
+import { call, checkKnownKeys, Handle, type OnDevice, placeOnCpu } from '../core/index.js'
 import type { RawLazyMemmapStorage } from '../native/index.js'
 import { indices } from '../tensor/tensor.js'
 import { replayDisk } from './checkpointer.js'
@@ -74,7 +74,7 @@ export class LazyMemmapStorage extends Storage {
     checkKnownKeys('options', options, OPTIONS)
     const { lanes = [], ...rest } = options
     const shape = indices(shapeOf(maxSize, lanes))
-    const device = placeDevice(rest.device)
+    const device = placeOnCpu(rest.device)
     const mapped = call(() => replayDisk().LazyMemmapStorage.open(shape, JSON.stringify({ ...rest, device })))
     super(() => mapped.storage())
     this.#mapped = new Handle('LazyMemmapStorage', () => mapped)

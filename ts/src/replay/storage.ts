@@ -7,7 +7,7 @@ import {
   type DeviceName,
   Handle,
   type OnDevice,
-  placeDevice,
+  placeOnCpu,
 } from '../core/index.js'
 import { type RawStorage, raw } from '../native/index.js'
 import { indices } from '../tensor/tensor.js'
@@ -185,7 +185,7 @@ export function shapeOf(maxSize: number, lanes: readonly number[]): number[] {
 
 /** Makes a storage of the core, once its device is there. */
 const created = (options: Readonly<Record<string, unknown>>, on?: DeviceName) => () => {
-  const device = placeDevice(on)
+  const device = placeOnCpu(on)
   return call(() => raw.Storage.create(JSON.stringify({ ...options, device })))
 }
 

@@ -29,7 +29,7 @@ impl Decoder {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn move_to(&mut self, device: Device) -> Result<()> {
-        self.move_onto(Compute::of_decoders(device)?)
+        self.move_onto(Compute::open(device)?)
     }
 
     pub(crate) fn move_onto(&mut self, compute: Compute) -> Result<()> {

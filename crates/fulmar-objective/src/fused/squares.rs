@@ -7,8 +7,7 @@ use fulmar_compute::Compute;
 use fulmar_core::Result;
 
 use super::{
-    LOGITS_CHUNK, LinearHead, TokenLogProbs, check_found, divide, rows_of_chunk, token_log_probs,
-    vocabulary_of,
+    LOGITS_CHUNK, LinearHead, TokenLogProbs, check_found, for_scaled, token_log_probs, vocabulary_of,
 };
 
 /// Returns [`token_log_probs`] and the logarithm of the sum of each row's squared probabilities, `[N]` in
@@ -34,16 +33,9 @@ pub fn token_log_probs_and_squares(
     let found = token_log_probs(logits, ids, temperature, compute)?;
     let vocab = vocabulary_of(logits, ids)?;
     let mut squares = Vec::with_capacity(ids.len());
-    for chunk in logits.chunks(rows_of_chunk(vocab) * vocab) {
-        if temperature == 1.0 {
-            squares.extend(compute.log_sum_sq_prob_rows(chunk, vocab));
-            continue;
-        }
-        let mut scaled = chunk.to_vec();
-        divide(&mut scaled, temperature, compute);
-        squares.extend(compute.log_sum_sq_prob_rows(&scaled, vocab));
-    }
-    compute.check()?;
+    for_scaled(logits, vocab, temperature, compute, |_, logits| {
+        squares.extend(compute.log_sum_sq_prob_rows(logits, vocab));
+    })?;
     Ok((found, squares))
 }
 
@@ -65,13 +57,17 @@ impl LinearHead<'_> {
     /// ```
     pub fn log_probs_and_squares(&self, hidden: &[f32], ids: &[u32]) -> Result<(TokenLogProbs, Vec<f32>)> {
         self.check_rows(hidden, ids)?;
-        let (mut found, mut squares) = (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len()));
-        self.walk(hidden, LOGITS_CHUNK, |rows, logits| {
-            found.extend(self.compute.log_prob_rows(&*logits, &ids[rows.clone()]));
-            check_found(&found[rows.start..], rows.start)?;
-            squares.extend(self.compute.log_sum_sq_prob_rows(&*logits, logits.len() / rows.len()));
-            Ok(())
-        })?;
-        Ok((TokenLogProbs::of(&found), squares))
+        self.placed(hidden, |head, hidden| {
+            let (mut found, mut squares) =
+                (self.compute.log_probs(ids.len())?, Vec::with_capacity(ids.len()));
+            head.walk(hidden, LOGITS_CHUNK, |rows, logits| {
+                squares.extend(self.compute.log_sum_sq_prob_rows(&*logits, logits.len() / rows.len()));
+                found.find(rows.start, &*logits, &ids[rows]);
+                self.compute.check()
+            })?;
+            let found = found.read()?;
+            check_found(&found, 0)?;
+            Ok((TokenLogProbs::of(&found), squares))
+        })
     }
 }
