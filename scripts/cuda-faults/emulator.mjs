@@ -122,10 +122,10 @@ export const EMULATOR_FAULTS = [
     ['a capture begins twice', 'if (of->captured) return ILLEGAL_STATE;', ''],
     [
       'a graph repeats its last work alone',
-      'for (auto& node : ((Graph*)executable)->nodes)',
-      'for (auto& node : std::vector<std::function<int()>>(((Graph*)executable)->nodes.size(), ((Graph*)executable)->nodes.back()))',
+      'const auto nodes = ((Graph*)executable)->nodes;',
+      'const auto& all = ((Graph*)executable)->nodes;\n    const std::vector<Work> nodes(all.size(), all.back());',
     ],
-    ['a graph never fails', 'if (must_fail_launch()) return OUT_OF_RESOURCES;\n    for', 'for'],
+    ['a graph never fails', 'if (must_fail_launch()) return OUT_OF_RESOURCES;\n    //', '//'],
     ['each launch fails that has a number', 'each && calls', 'each || calls'],
     ['a pool counts what is free', 'memory_bytes() - free_bytes(), SUCCESS', 'free_bytes(), SUCCESS'],
   ].map(([name, from, to]) => emulator(name, from, to, 'driver.cpp')),
