@@ -282,7 +282,8 @@ const std::vector<Case> CASES = {
      [] {
          Two streams;
          streams.upload(streams.work);
-         return holds(streams.add(streams.work, 1.0f) == 0 && cuMemFreeAsync(streams.x, streams.work) == 0);
+         streams.add(streams.work, 1.0f);
+         return holds(cuMemFreeAsync(streams.x, streams.work) == 0 && cuStreamSynchronize(streams.work) == 0);
      }},
     {"pinned memory fails where asked", "",
      [] {

@@ -70,9 +70,7 @@ impl Ring {
     /// Returns a range for a piece of `len` bytes.
     fn room(&mut self, len: usize) -> Outcome<Range<usize>> {
         loop {
-            let ends = self.queued.front().zip(self.queued.back());
-            let room = gap(ends.map(|(first, last)| (&first.range, &last.range)), len);
-            match room.filter(|_| self.queued.len() < PIECES_MAX) {
+            match gap(&self.queued, len) {
                 Some(range) => return Ok(range),
                 None => self.take_back()?,
             }
@@ -97,34 +95,51 @@ impl Ring {
     }
 }
 
-/// Returns free bytes behind the last piece that is queued, or else at the start of the ring; `None` if both are too few. `ends` are the first
-/// piece that is queued and the last one.
-fn gap(ends: Option<(&Range<usize>, &Range<usize>)>, len: usize) -> Option<Range<usize>> {
-    let Some((first, last)) = ends else { return Some(0..len) };
+/// Returns free bytes behind the last piece that is queued, or else at the start of the ring; `None` if both are too few, or pieces too many.
+fn gap(queued: &VecDeque<Piece>, len: usize) -> Option<Range<usize>> {
+    let (Some(first), Some(last)) = (queued.front(), queued.back()) else { return Some(0..len) };
+    let (first, last) = (&first.range, &last.range);
     let start = last.end.next_multiple_of(ALIGNMENT);
     let is_around = last.start < first.start;
     let end = if is_around { first.start } else { RING_BYTES };
-    if start + len <= end {
-        return Some(start..start + len);
+    if queued.len() >= PIECES_MAX {
+        None
+    } else if start + len <= end {
+        Some(start..start + len)
+    } else {
+        (!is_around && len <= first.start).then_some(0..len)
     }
-    (!is_around && len <= first.start).then_some(0..len)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn queued(ranges: impl IntoIterator<Item = Range<usize>>) -> VecDeque<Piece> {
+        ranges.into_iter().map(|range| Piece { range, copied: std::ptr::null_mut() }).collect()
+    }
+
     #[test]
     fn a_piece_is_behind_the_last_one_or_at_the_start_and_never_over_another() {
-        assert_eq!(gap(None, RING_BYTES), Some(0..RING_BYTES));
-        assert_eq!(gap(Some((&(0..100), &(0..100))), 7), Some(128..135));
+        assert_eq!(gap(&queued([]), RING_BYTES), Some(0..RING_BYTES));
+        assert_eq!(gap(&queued([0..100]), 7), Some(128..135));
         let (first, last) = (128..300, RING_BYTES - 64..RING_BYTES - 1);
-        assert_eq!(gap(Some((&(0..300), &last)), 1), None);
-        assert_eq!(gap(Some((&first, &last)), 128), Some(0..128));
-        assert_eq!(gap(Some((&first, &last)), 129), None);
+        assert_eq!(gap(&queued([0..300, last.clone()]), 1), None);
+        assert_eq!(gap(&queued([first.clone(), last.clone()]), 128), Some(0..128));
+        assert_eq!(gap(&queued([first.clone(), last]), 129), None);
         // Around the end.
-        assert_eq!(gap(Some((&first, &(0..64))), 64), Some(64..128));
-        assert_eq!(gap(Some((&first, &(0..64))), 65), None);
-        assert_eq!(gap(Some((&first, &(0..65))), 1), None);
+        assert_eq!(gap(&queued([first.clone(), 0..64]), 64), Some(64..128));
+        assert_eq!(gap(&queued([first.clone(), 0..64]), 65), None);
+        assert_eq!(gap(&queued([first, 0..65]), 1), None);
+    }
+
+    #[test]
+    fn a_ring_has_a_most_number_of_pieces() {
+        let pieces = |count: usize| queued((0..count).map(|at| at * ALIGNMENT..at * ALIGNMENT + 4));
+        assert_eq!(
+            gap(&pieces(PIECES_MAX - 1), 4),
+            Some((PIECES_MAX - 1) * ALIGNMENT..(PIECES_MAX - 1) * ALIGNMENT + 4)
+        );
+        assert_eq!(gap(&pieces(PIECES_MAX), 4), None);
     }
 }
