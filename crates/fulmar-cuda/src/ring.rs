@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_piece_is_behind_the_last_one_or_at_the_start_and_never_over_another() {
         assert_eq!(gap(&queued([]), RING_BYTES), Some(0..RING_BYTES));
-        assert_eq!(gap(&queued([0..100]), 7), Some(128..135));
+        assert_eq!(gap(&queued(Some(0..100)), 7), Some(128..135));
         let (first, last) = (128..300, RING_BYTES - 64..RING_BYTES - 1);
         assert_eq!(gap(&queued([0..300, last.clone()]), 1), None);
         assert_eq!(gap(&queued([first.clone(), last.clone()]), 128), Some(0..128));
