@@ -68,7 +68,7 @@ impl Card {
         self.filled(len, 0xff)
     }
 
-    /// Copies `values` to new memory. They may change when this returns. A large copy, of 64 KiB or more, runs beside the work that is queued.
+    /// Copies `values` to new memory. They may change when this returns. A large copy, of 64 KiB or more, does not wait for the work that is queued.
     ///
     /// # Errors
     /// The errors of [`Card::zeros`].

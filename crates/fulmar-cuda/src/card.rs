@@ -302,7 +302,7 @@ impl fmt::Debug for Graph {
 pub enum Lane {
     /// All but copies to new memory, in the order of the calls.
     Work,
-    /// Copies to new memory, beside the work that is queued.
+    /// Copies to new memory, which need not wait for the work that is queued.
     Copies,
 }
 

@@ -16,7 +16,7 @@ use crate::pinned::Pinned;
 pub struct Context {
     context: sys::CUcontext,
     stream: sys::CUstream,
-    /// Copies to new memory, beside the stream of work.
+    /// Copies to new memory, for which the stream of work waits.
     copies: sys::CUstream,
     module: sys::CUmodule,
     pool: sys::CUmemoryPool,
