@@ -15,7 +15,7 @@ import { asProgram, isAllRequired, Refusal, root, run } from './steps.mjs'
 
 const MADE = join(root, 'target/emulated')
 const PROGRAM = join(root, 'target/debug/fulmar-device')
-const DRIVER = ['blocks.cpp', 'memory.cpp', 'driver.cpp']
+const DRIVER = ['blocks.cpp', 'memory.cpp', 'streams.cpp', 'driver.cpp']
 const COMPILER = process.env.CXX ?? 'g++'
 
 /** As kernels are compiled for a processor with AVX2 and FMA: no contraction, and a trap where the address of a vector is not aligned. */

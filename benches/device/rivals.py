@@ -253,6 +253,27 @@ def row_kernels(rivals):
     rivals.measure("cast", "torch", "cast", cast)
 
 
+def copies(rivals):
+    """Copies of 64 MiB between the host and new memory, of pinned host memory and of any other."""
+    torch = rivals.torch
+    count = rivals.sized(1 << 24, 1 << 18)
+
+    def upload(is_pinned):
+        def make():
+            values = torch.ones(count, pin_memory=is_pinned and rivals.is_gpu)
+            return lambda: values.to(rivals.device, non_blocking=is_pinned)
+
+        return make
+
+    def download():
+        values = rivals.random(count)
+        return lambda: values.to("cpu")
+
+    rivals.measure("upload", "PyTorch, pageable", "copies", upload(False))
+    rivals.measure("upload", "PyTorch, pinned before", "copies", upload(True))
+    rivals.measure("download", "PyTorch, pageable", "copies", download)
+
+
 def products(rivals):
     """Products by cuBLAS, as PyTorch calls it; the large one in bfloat16 is the limit of the device."""
     torch = rivals.torch
@@ -423,7 +444,7 @@ def main():
     torch.manual_seed(22)
     rivals = Rivals(torch, options)
     torch.backends.cuda.matmul.allow_tf32 = False
-    for part in (log_prob, draws, row_kernels, products, attention, decoders):
+    for part in (log_prob, draws, row_kernels, copies, products, attention, decoders):
         part(rivals)
 
 

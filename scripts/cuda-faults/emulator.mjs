@@ -138,11 +138,48 @@ export const EMULATOR_FAULTS = [
     ['a capture begins twice', 'if (of->captured) return ILLEGAL_STATE;', ''],
     [
       'a graph repeats its last work alone',
-      'for (auto& node : ((Graph*)executable)->nodes)',
-      'for (auto& node : std::vector<std::function<int()>>(((Graph*)executable)->nodes.size(), ((Graph*)executable)->nodes.back()))',
+      'const auto nodes = ((Graph*)executable)->nodes;',
+      'const auto& all = ((Graph*)executable)->nodes;\n    const std::vector<Work> nodes(all.size(), all.back());',
     ],
-    ['a graph never fails', 'if (must_fail_launch()) return OUT_OF_RESOURCES;\n    for', 'for'],
+    ['a graph never fails', 'if (must_fail_launch()) return OUT_OF_RESOURCES;\n    //', '//'],
     ['each launch fails that has a number', 'each && calls', 'each || calls'],
+    ['pinned memory is read at once', 'if (is_pinned(from))', 'if (false)'],
+    ['memory that is not pinned is read late', 'if (is_pinned(from))', 'if (true)'],
+    ['pinned memory is written at once', 'if (!is_pinned(to)) finish', 'finish'],
+    ['pinned memory keeps what was there', 'if (is_pinned(to)) memset(to, 0xff, bytes);', ''],
+    [
+      'a copy to freed memory is left out',
+      'if (!holds(device, bytes)) fail("a copy of memory that was freed before it was done");',
+      'if (!holds(device, bytes)) return;',
+    ],
+    [
+      'memory is freed before the work of its stream',
+      '    finish(*stream_of(stream));\n    return release',
+      '    return release',
+    ],
     ['a pool counts what is free', 'memory_bytes() - free_bytes(), SUCCESS', 'free_bytes(), SUCCESS'],
   ].map(([name, from, to]) => emulator(name, from, to, 'driver.cpp')),
+  ...[
+    [
+      'a copy is done when it is queued',
+      'return stream.pending.push_back(std::move(work));',
+      'return stream.pending.push_back(std::move(work)), drain(stream);',
+    ],
+    [
+      'an event has passed when it is recorded',
+      'point->stream = &stream;',
+      'point->stream = &stream, point->is_passed = true;',
+    ],
+    [
+      'a wait for an event ends all work of its stream',
+      'run_first(*event.point->stream);',
+      'drain(*event.point->stream);',
+    ],
+    ['a stream is in no order', 'stream.pending.push_back', 'stream.pending.push_front'],
+    [
+      'the default stream waits for every other one',
+      'if (stream->is_blocking) drain(*stream);',
+      'drain(*stream);',
+    ],
+  ].map(([name, from, to]) => emulator(name, from, to, 'streams.cpp')),
 ]

@@ -1,19 +1,21 @@
 // A libcuda.so whose GPU is the processor: the functions of NVIDIA's driver that Fulmar calls, for machines without a GPU.
 //
-// Work is done when a call returns, unless its stream is captured. A capture refuses what CUDA refuses, and then is invalid: waits,
-// and memory outside a stream's order. It also refuses what CUDA captures and Fulmar has no use for: memory of a graph's own, and
-// copies from or to the host, whose memory is read or written when the graph runs. Options, from the environment: FULMAR_EMULATED_CAPABILITY
-// (80 or 90, the default), FULMAR_EMULATED_MEMORY_MIB (8,192), FULMAR_EMULATED_FAIL_ALLOCATION=N and FULMAR_EMULATED_FAIL_LAUNCH=N, which let call number N fail,
-// counted from 1; FULMAR_EMULATED_FAIL_EACH_LAUNCH=N lets every Nth fail. A launch is one of a kernel or of a graph.
+// Work is done as late as CUDA allows, see streams.cpp. Copies from pinned memory read it then, and those to pinned memory, which holds NaN
+// until then, write it; memory that is not pinned is read before the call returns, and a copy to it is done then. Memory is freed
+// when the call returns, after the work of its stream: a copy of another stream to it that is not done is reported.
+//
+// A capture refuses what CUDA refuses, and then is invalid: waits, and memory outside a stream's order. It also refuses what CUDA captures
+// and Fulmar has no use for: memory of a graph's own, events, and copies from or to the host, whose memory is read or written when
+// the graph runs. Options, from the environment: FULMAR_EMULATED_CAPABILITY (80 or 90, the default), FULMAR_EMULATED_MEMORY_MIB (8,192),
+// FULMAR_EMULATED_FAIL_ALLOCATION=N, FULMAR_EMULATED_FAIL_PINNED=N and FULMAR_EMULATED_FAIL_LAUNCH=N, which let call number N fail, counted from 1;
+// FULMAR_EMULATED_FAIL_EACH_LAUNCH=N lets every Nth fail. A launch is one of a kernel or of a graph.
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
-#include <thread>
 #include "blocks.h"
 #include "memory.h"
+#include "streams.h"
 
 using namespace emulated;
 
@@ -27,6 +29,7 @@ enum Status {
     INVALID_DEVICE = 101,
     ILLEGAL_STATE = 401,
     NOT_FOUND = 500,
+    NOT_READY = 600,
     OUT_OF_RESOURCES = 701,
     LAUNCH_FAILED = 719,
     CAPTURE_UNSUPPORTED = 900,
@@ -35,20 +38,8 @@ enum Status {
 };
 enum Attribute { MULTIPROCESSORS = 16, L2_BYTES = 38, MAJOR = 75, MINOR = 76, SHARED_BYTES_ALLOWED = 97, MEMORY_POOLS = 115 };
 constexpr int RESERVED_BYTES = 5, USED_BYTES = 7; // of a pool
+constexpr int NON_BLOCKING = 1; // of a stream
 constexpr int SHARED_BYTES_ATTRIBUTE = 8; // of a function: the shared memory that a launch may ask for
-
-struct Graph {
-    std::vector<std::function<int()>> nodes;
-};
-struct Stream {
-    std::unique_ptr<Graph> captured;
-    bool is_invalid = false;
-    int mode = 0;
-    std::thread::id thread; // of the capture
-};
-struct Event {
-    std::chrono::steady_clock::time_point at;
-};
 
 std::map<std::string, std::atomic<long>> calls;
 
@@ -66,17 +57,12 @@ bool must_fail_launch() {
     return must_fail("FULMAR_EMULATED_FAIL_LAUNCH") || (each && calls["FULMAR_EMULATED_FAIL_LAUNCH"] % each == 0);
 }
 
-Stream* stream_of(void* handle) {
-    static Stream none;
-    return handle ? (Stream*)handle : &none;
-}
-
 constexpr int RELAXED = 2;
 thread_local Stream* captured_here = nullptr; // by a capture that is not relaxed
 
-int queue(void* stream, std::function<int()> work) {
+int queue(void* stream, Work work) {
     Stream& of = *stream_of(stream);
-    if (!of.captured) return work();
+    if (!of.captured) return append(of, std::move(work)), SUCCESS;
     if (of.is_invalid) return CAPTURE_INVALIDATED;
     of.captured->nodes.push_back(std::move(work));
     return SUCCESS;
@@ -87,6 +73,13 @@ int refuse(Stream* stream) {
     if (!stream || !stream->captured) return SUCCESS;
     stream->is_invalid = true;
     return CAPTURE_UNSUPPORTED;
+}
+
+// Copies `bytes` bytes, where `device` is the range in device memory: both of them, or one of them and host memory.
+void copy(void* to, const void* from, size_t bytes, Address device) {
+    if (!holds(device, bytes)) fail("a copy of memory that was freed before it was done");
+    Opened opened;
+    memmove(to, from, bytes);
 }
 
 bool is_within_limits(const Launch& of) {
@@ -124,7 +117,10 @@ int cuDevicePrimaryCtxRetain(void** context, int) { return *context = (void*)1, 
 int cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
 int cuCtxSetCurrent(void*) { return SUCCESS; }
 int cuCtxGetCurrent(void** context) { return *context = (void*)1, SUCCESS; }
-int cuCtxSynchronize() { return refuse(captured_here); }
+int cuCtxSynchronize() {
+    if (const int status = refuse(captured_here)) return status;
+    return finish_all(), SUCCESS;
+}
 
 int cuModuleLoadData(void** module, const void*) { return *module = (void*)1, SUCCESS; }
 int cuModuleUnload(void*) { return SUCCESS; }
@@ -147,21 +143,40 @@ int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* byt
     return *bytes = sizes[index], SUCCESS;
 }
 
-int cuStreamCreate(void** stream, unsigned) { return *stream = new Stream, SUCCESS; }
+int cuStreamCreate(void** stream, unsigned flags) {
+    return *stream = create_stream(!(flags & NON_BLOCKING)), SUCCESS;
+}
 int cuStreamDestroy_v2(void* stream) {
     if (captured_here == stream) captured_here = nullptr;
-    return delete (Stream*)stream, SUCCESS;
+    return destroy_stream((Stream*)stream), SUCCESS;
 }
-int cuStreamSynchronize(void* stream) { return refuse(stream_of(stream)); }
-int cuStreamWaitEvent(void*, void*, unsigned) { return SUCCESS; }
+int cuStreamSynchronize(void* stream) {
+    if (const int status = refuse(stream_of(stream))) return status;
+    return finish(*stream_of(stream)), SUCCESS;
+}
+int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+    if (const int status = refuse(stream_of(stream))) return status;
+    return pass(*(Event*)event), SUCCESS;
+}
 int cuEventCreate(void** event, unsigned) { return *event = new Event, SUCCESS; }
 int cuEventDestroy_v2(void* event) { return delete (Event*)event, SUCCESS; }
-int cuEventRecord(void* event, void*) { return ((Event*)event)->at = std::chrono::steady_clock::now(), SUCCESS; }
-int cuEventElapsedTime_v2(float* milliseconds, void* from, void* to) {
-    *milliseconds = std::chrono::duration<float, std::milli>(((Event*)to)->at - ((Event*)from)->at).count();
-    return SUCCESS;
+int cuEventRecord(void* event, void* stream) {
+    if (const int status = refuse(stream_of(stream))) return status;
+    return record(*(Event*)event, *stream_of(stream)), SUCCESS;
 }
-int cuEventSynchronize(void*) { return SUCCESS; }
+int cuEventQuery(void* event) {
+    return is_passed(*(Event*)event) ? SUCCESS : NOT_READY;
+}
+int cuEventSynchronize(void* event) {
+    if (const int status = refuse(captured_here)) return status;
+    return pass(*(Event*)event), SUCCESS;
+}
+int cuEventElapsedTime_v2(float* milliseconds, void* from, void* to) {
+    const Event &before = *(Event*)from, &after = *(Event*)to;
+    if (!before.point || !after.point) return INVALID_VALUE;
+    if (!is_passed(before) || !is_passed(after)) return NOT_READY;
+    return *milliseconds = std::chrono::duration<float, std::milli>(after.point->at - before.point->at).count(), SUCCESS;
+}
 
 // One pool, which keeps nothing: an address that was freed is never given again.
 int cuDeviceGetDefaultMemPool(void** pool, int) { return *pool = (void*)1, SUCCESS; }
@@ -184,36 +199,40 @@ int cuMemAlloc_v2(Address* address, size_t bytes) {
 }
 int cuMemFreeAsync(Address address, void* stream) {
     if (const int status = refuse(stream_of(stream))) return status;
+    finish(*stream_of(stream));
     return release(address) ? SUCCESS : INVALID_VALUE;
 }
 int cuMemFree_v2(Address address) {
     if (const int status = refuse(captured_here)) return status;
     return cuMemFreeAsync(address, nullptr);
 }
+int cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
+    if (const int status = refuse(captured_here)) return status;
+    if (must_fail("FULMAR_EMULATED_FAIL_PINNED")) return OUT_OF_MEMORY;
+    *memory = allocate_pinned(bytes);
+    return *memory ? SUCCESS : OUT_OF_MEMORY;
+}
 int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* stream) {
     if (const int status = refuse(stream_of(stream))) return status;
     if (!holds(to, bytes)) return INVALID_VALUE;
-    return queue(stream, [=] {
-        Opened opened;
-        memcpy((void*)to, from, bytes);
-        return (int)SUCCESS;
-    });
+    if (is_pinned(from)) return queue(stream, [=] { copy((void*)to, from, bytes, to); });
+    const auto* first = (const unsigned char*)from;
+    const auto taken = std::make_shared<std::vector<unsigned char>>(first, first + bytes);
+    return queue(stream, [=] { copy((void*)to, taken->data(), bytes, to); });
 }
 int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream) {
     if (const int status = refuse(stream_of(stream))) return status;
     if (!holds(from, bytes)) return INVALID_VALUE;
-    return queue(stream, [=] {
-        Opened opened;
-        memcpy(to, (void*)from, bytes);
-        return (int)SUCCESS;
-    });
+    if (is_pinned(to)) memset(to, 0xff, bytes);
+    const int status = queue(stream, [=] { copy(to, (void*)from, bytes, from); });
+    if (!is_pinned(to)) finish(*stream_of(stream));
+    return status;
 }
 int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void* stream) {
     if (!holds(from, bytes) || !holds(to, bytes)) return INVALID_VALUE;
     return queue(stream, [=] {
-        Opened opened;
-        memmove((void*)to, (void*)from, bytes);
-        return (int)SUCCESS;
+        if (!holds(from, bytes)) fail("a copy of memory that was freed before it was done");
+        copy((void*)to, (void*)from, bytes, to);
     });
 }
 }
@@ -223,7 +242,6 @@ static int fill(Address to, T value, size_t len, void* stream) {
     return queue(stream, [=] {
         Opened opened;
         std::fill_n((T*)to, len, value);
-        return (int)SUCCESS;
     });
 }
 extern "C" {
@@ -249,7 +267,6 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
         for (auto& value : *values) places.push_back(value.data());
         Opened opened;
         run(of, places.data());
-        return (int)SUCCESS;
     });
 }
 
@@ -278,9 +295,11 @@ int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long lo
 int cuGraphLaunch(void* executable, void* stream) {
     if (const int status = refuse(stream_of(stream))) return status;
     if (must_fail_launch()) return OUT_OF_RESOURCES;
-    for (auto& node : ((Graph*)executable)->nodes)
-        if (const int status = node()) return status;
-    return SUCCESS;
+    // A graph may be destroyed before its last run is done.
+    const auto nodes = ((Graph*)executable)->nodes;
+    return queue(stream, [=] {
+        for (auto& node : nodes) node();
+    });
 }
 int cuGraphExecDestroy(void* executable) { return delete (Graph*)executable, SUCCESS; }
 int cuGraphDestroy(void* graph) { return delete (Graph*)graph, SUCCESS; }

@@ -18,6 +18,7 @@ struct Region {
     size_t mapped;
 };
 std::map<uintptr_t, Region> regions;
+std::map<uintptr_t, size_t> pinned; // addresses and bytes
 std::mutex lock;
 size_t bytes_taken = 0;
 constexpr size_t PAGE = 4096, ALIGNMENT = 16;
@@ -93,6 +94,23 @@ bool holds(uintptr_t address, size_t bytes) {
 size_t free_bytes() {
     std::lock_guard<std::mutex> held(lock);
     return memory_bytes() - bytes_taken;
+}
+
+void* allocate_pinned(size_t bytes) {
+    std::lock_guard<std::mutex> held(lock);
+    void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) return nullptr;
+    memset(base, 0xff, bytes);
+    pinned[(uintptr_t)base] = bytes;
+    return base;
+}
+
+bool is_pinned(const void* address) {
+    std::lock_guard<std::mutex> held(lock);
+    auto after = pinned.upper_bound((uintptr_t)address);
+    if (after == pinned.begin()) return false;
+    const auto& [first, bytes] = *--after;
+    return (uintptr_t)address < first + bytes;
 }
 
 Opened::Opened() {

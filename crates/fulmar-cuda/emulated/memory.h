@@ -19,6 +19,11 @@ bool holds(uintptr_t address, size_t bytes);
 
 size_t free_bytes();
 
+// Returns the address of `bytes` new bytes of the host, all 0xff, which copies read and write late, or null. They are never freed.
+void* allocate_pinned(size_t bytes);
+
+bool is_pinned(const void* address);
+
 // Makes device memory accessible to the host's threads, and reports accesses that no memory answers, while it lives.
 class Opened {
   public:

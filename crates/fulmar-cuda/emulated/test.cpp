@@ -3,6 +3,7 @@
 #include "test.h"
 #include <sys/wait.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -25,7 +26,7 @@ int add_in_a_graph() {
     void *stream = nullptr, *graph = nullptr, *none = nullptr, *executable = nullptr;
     cuStreamCreate(&stream, 0);
     const Address x = allocate(COUNT);
-    cuMemcpyHtoDAsync_v2(x, zeros.data(), COUNT * sizeof(float), stream);
+    cuMemcpyHtoDAsync_v2(x, zeros.data(), BYTES, stream);
     cuStreamBeginCapture_v2(stream, THREAD_LOCAL);
     for (float by : {1.0f, 2.0f}) launch("sound", x, 0, 1, COUNT, stream, by);
     const bool ends = cuStreamEndCapture(stream, &graph) == 0 && cuStreamEndCapture(stream, &none) == 401;
@@ -42,16 +43,21 @@ int refuse_in_a_capture() {
     const Address x = allocate(COUNT);
     Address more = 0;
     std::vector<float> numbers(COUNT);
-    const size_t bytes = COUNT * sizeof(float);
+    void *event = nullptr, *pinned = nullptr;
+    cuEventCreate(&event, 0);
     const std::vector<std::function<int()>> calls = {
         [&] { return cuStreamSynchronize(stream); },
+        [&] { return cuStreamWaitEvent(stream, event, 0); },
+        [&] { return cuEventRecord(event, stream); },
+        [&] { return cuEventSynchronize(event); },
+        [&] { return cuMemHostAlloc(&pinned, BYTES, 0); },
         [&] { return cuCtxSynchronize(); },
-        [&] { return cuMemAllocAsync(&more, bytes, stream); },
-        [&] { return cuMemAlloc_v2(&more, bytes); },
+        [&] { return cuMemAllocAsync(&more, BYTES, stream); },
+        [&] { return cuMemAlloc_v2(&more, BYTES); },
         [&] { return cuMemFreeAsync(x, stream); },
         [&] { return cuMemFree_v2(x); },
-        [&] { return cuMemcpyHtoDAsync_v2(x, numbers.data(), bytes, stream); },
-        [&] { return cuMemcpyDtoHAsync_v2(numbers.data(), x, bytes, stream); },
+        [&] { return cuMemcpyHtoDAsync_v2(x, numbers.data(), BYTES, stream); },
+        [&] { return cuMemcpyDtoHAsync_v2(numbers.data(), x, BYTES, stream); },
     };
     bool is_refused = cuStreamBeginCapture_v2(nullptr, THREAD_LOCAL) == 900;
     for (const auto& call : calls) {
@@ -68,6 +74,101 @@ int refuse_in_a_capture() {
     int of_thread = 0;
     std::thread([&] { of_thread = cuStreamEndCapture(stream, &graph); }).join();
     return holds(is_refused && runs && of_thread == 908 && cuStreamEndCapture(stream, &graph) == 0);
+}
+
+// Two streams that are in order with no other, memory of both, and an event.
+struct Two {
+    void *work = nullptr, *copies = nullptr, *event = nullptr, *memory = nullptr;
+    float* pinned = nullptr;
+    Address x = allocate(COUNT);
+
+    Two() {
+        cuStreamCreate(&work, NON_BLOCKING);
+        cuStreamCreate(&copies, NON_BLOCKING);
+        cuEventCreate(&event, 0);
+        cuMemHostAlloc(&memory, BYTES, 0);
+        pinned = (float*)memory;
+        std::fill_n(pinned, COUNT, 1.0f);
+    }
+    int upload(void* stream) const { return cuMemcpyHtoDAsync_v2(x, pinned, BYTES, stream); }
+    int download(void* stream) const { return cuMemcpyDtoHAsync_v2(pinned, x, BYTES, stream); }
+    int add(void* stream, float by) const { return launch("sound", x, 0, 1, COUNT, stream, by); }
+    // Adds 2 on the stream of work, which waits for the event, and returns the last number.
+    float sum() const {
+        cuStreamWaitEvent(work, event, 0);
+        add(work, 2.0f);
+        cuStreamSynchronize(work);
+        return read(x, COUNT)[63];
+    }
+};
+
+// What copies, and what the right order makes of them, for each place of the event.
+int wait_for_events() {
+    Two right, early, without, of_another;
+    right.upload(right.copies);
+    cuEventRecord(right.event, right.copies);
+    const bool is_late = cuEventQuery(right.event) == NOT_READY && std::isnan(read(right.x, COUNT)[0]);
+    cuEventRecord(early.event, early.copies);
+    early.upload(early.copies);
+    without.upload(without.copies); // the event records nothing
+    of_another.upload(of_another.copies);
+    cuEventRecord(of_another.event, of_another.work);
+    return holds(is_late && right.sum() == 3.0f && cuEventQuery(right.event) == 0 && std::isnan(early.sum()) &&
+                 std::isnan(without.sum()) && std::isnan(of_another.sum()));
+}
+
+// A copy from pinned memory has what is there when it is done, any other what was there when it was queued.
+int copy_late() {
+    Two streams;
+    std::vector<float> pageable(COUNT, 1.0f);
+    const Address y = allocate(COUNT);
+    cuMemcpyHtoDAsync_v2(y, pageable.data(), BYTES, streams.copies);
+    streams.upload(streams.copies);
+    streams.pinned[63] = pageable[63] = 5.0f;
+    cuStreamSynchronize(streams.copies);
+    const bool reads = read(streams.x, COUNT)[63] == 5.0f && read(y, COUNT)[63] == 1.0f;
+    streams.download(streams.work);
+    cuEventRecord(streams.event, streams.work);
+    const bool is_late = std::isnan(streams.pinned[63]);
+    cuEventSynchronize(streams.event);
+    const bool is_there = streams.pinned[63] == 5.0f;
+    return holds(reads && is_late && is_there && cuMemcpyDtoHAsync_v2(pageable.data(), y, BYTES, streams.work) == 0 &&
+                 pageable[0] == 1.0f);
+}
+
+// A kernel that is queued before has what another stream copies over its memory.
+int overtake() {
+    Two streams;
+    streams.upload(streams.work);
+    streams.add(streams.work, 2.0f);
+    cuStreamSynchronize(streams.work);
+    streams.add(streams.work, 2.0f);
+    streams.upload(streams.copies);
+    cuEventRecord(streams.event, streams.copies);
+    cuStreamWaitEvent(streams.work, streams.event, 0);
+    cuStreamSynchronize(streams.work);
+    return holds(read(streams.x, COUNT)[63] == 3.0f);
+}
+
+// One stream is in order: a copy, a kernel, a copy over it, a kernel, with a time before and behind.
+int stay_in_order() {
+    Two streams;
+    void* before = nullptr;
+    cuEventCreate(&before, 0);
+    float milliseconds = -1.0f;
+    const bool needs_records = cuEventElapsedTime_v2(&milliseconds, before, streams.event) == 1;
+    cuEventRecord(before, streams.work);
+    const std::vector<float> sevens(COUNT, 7.0f);
+    streams.upload(streams.work);
+    streams.add(streams.work, 2.0f);
+    cuMemcpyHtoDAsync_v2(streams.x, sevens.data(), BYTES, streams.work);
+    streams.add(streams.work, 4.0f);
+    streams.download(streams.work);
+    cuEventRecord(streams.event, streams.work);
+    const bool is_late = cuEventElapsedTime_v2(&milliseconds, before, streams.event) == NOT_READY;
+    cuCtxSynchronize();
+    return holds(needs_records && is_late && streams.pinned[63] == 11.0f &&
+                 cuEventElapsedTime_v2(&milliseconds, before, streams.event) == 0 && milliseconds >= 0.0f);
 }
 
 const std::vector<Case> CASES = {
@@ -166,6 +267,30 @@ const std::vector<Case> CASES = {
      }},
     {"a graph keeps arguments and repeats launches", "", add_in_a_graph},
     {"a capture refuses waits, memory and copies of the host", "", refuse_in_a_capture},
+    {"what another stream copies is there once the right event has passed", "", wait_for_events},
+    {"copies read and write pinned memory late", "", copy_late},
+    {"a copy overtakes what is queued on another stream", "", overtake},
+    {"work of a stream stays in order", "", stay_in_order},
+    {"a copy to memory that was freed before is reported", "freed before it was done",
+     [] {
+         Two streams;
+         streams.upload(streams.copies);
+         cuMemFreeAsync(streams.x, streams.work);
+         return cuStreamSynchronize(streams.copies);
+     }},
+    {"memory is freed after the work of its stream", "",
+     [] {
+         Two streams;
+         streams.upload(streams.work);
+         streams.add(streams.work, 1.0f);
+         return holds(cuMemFreeAsync(streams.x, streams.work) == 0 && cuStreamSynchronize(streams.work) == 0);
+     }},
+    {"pinned memory fails where asked", "",
+     [] {
+         setenv("FULMAR_EMULATED_FAIL_PINNED", "1", 1);
+         void* pinned = nullptr;
+         return holds(cuMemHostAlloc(&pinned, 1, 0) == 2 && cuMemHostAlloc(&pinned, 1, 0) == 0);
+     }},
     {"a launch of a graph fails where asked", "",
      [] {
          setenv("FULMAR_EMULATED_FAIL_LAUNCH", "1", 1);
@@ -182,7 +307,7 @@ const std::vector<Case> CASES = {
          cuMemPoolGetAttribute(nullptr, USED_BYTES, &before);
          allocate(COUNT);
          cuMemPoolGetAttribute(nullptr, USED_BYTES, &used);
-         return holds(used == before + COUNT * sizeof(float) && cuMemPoolGetAttribute(nullptr, 1, &used) == 1);
+         return holds(used == before + BYTES && cuMemPoolGetAttribute(nullptr, 1, &used) == 1);
      }},
 };
 

@@ -13,6 +13,13 @@ int cuModuleGetFunction(void** function, void* module, const char* name);
 int cuFuncSetAttribute(void* function, int attribute, int value);
 int cuStreamCreate(void** stream, unsigned flags);
 int cuStreamSynchronize(void* stream);
+int cuStreamWaitEvent(void* stream, void* event, unsigned flags);
+int cuEventCreate(void** event, unsigned flags);
+int cuEventRecord(void* event, void* stream);
+int cuEventQuery(void* event);
+int cuEventSynchronize(void* event);
+int cuEventElapsedTime_v2(float* milliseconds, void* from, void* to);
+int cuMemHostAlloc(void** memory, size_t bytes, unsigned flags);
 int cuMemAllocAsync(Address* address, size_t bytes, void* stream);
 int cuMemFreeAsync(Address address, void* stream);
 int cuMemAlloc_v2(Address* address, size_t bytes);
@@ -29,7 +36,8 @@ int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long lo
 int cuGraphLaunch(void* executable, void* stream);
 }
 
-constexpr int SHARED_BYTES_ATTRIBUTE = 8, USED_BYTES = 7, THREAD_LOCAL = 1, COUNT = 64;
+constexpr int SHARED_BYTES_ATTRIBUTE = 8, USED_BYTES = 7, THREAD_LOCAL = 1, COUNT = 64, NON_BLOCKING = 1, NOT_READY = 600;
+constexpr size_t BYTES = COUNT * sizeof(float);
 constexpr const char* ORDERS[] = {"forward", "backward", "random", "greedy", "greedy-back"};
 
 // A case: its name, the text that it must write (or nothing), and the signal or else status 0 or 86 with which it ends.

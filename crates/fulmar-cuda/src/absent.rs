@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::Gpu;
-use crate::card::Opened;
+use crate::card::{Lane, Opened};
 
 /// Returns the error for a build without CUDA.
 ///
@@ -65,13 +65,13 @@ macro_rules! never {
 
 never! {
     fn bind() -> ();
-    fn allocate(usize) -> u64;
+    fn allocate(usize, Lane) -> u64;
     fn free(u64) -> ();
     fn trim() -> ();
     fn free_bytes() -> usize;
     fn used_bytes() -> usize;
     fn fill(u64, u32, usize, usize) -> ();
-    fn upload(u64, &[u8]) -> ();
+    fn upload(u64, &[u8], Lane) -> ();
     fn copy(u64, u64, usize) -> ();
     fn finish() -> ();
     fn function(&str) -> Function;

@@ -7,9 +7,13 @@ use std::ops::Range;
 use bytemuck::{Pod, Zeroable};
 use fulmar_core::{Error, ErrorKind, Result};
 
-use crate::card::Fault;
+use crate::card::{Fault, Lane};
 use crate::platform::Failure;
 use crate::{Argument, Card, Grid};
+
+/// Bytes from which on a copy to new memory has a stream of its own. Fewer bytes are in the order of the work: they are copied in no time, and
+/// what was freed there can be given to them at once.
+const APART_BYTES_MIN: usize = 64 << 10;
 
 /// Elements in the memory of a GPU. Dropping it frees them once the work that is queued is done.
 #[derive(Debug)]
@@ -64,17 +68,18 @@ impl Card {
         self.filled(len, 0xff)
     }
 
-    /// Copies `values` to new memory.
+    /// Copies `values` to new memory. They may change when this returns. A large copy, of 64 KiB or more, does not wait for the work that is queued.
     ///
     /// # Errors
     /// The errors of [`Card::zeros`].
     pub fn upload<T: Copy>(self, values: &[T]) -> Result<Buffer<T>> {
-        let mut buffer = self.allocate(values.len())?;
-        self.write(values, buffer.view_mut())?;
+        let lane = if size_of_val(values) < APART_BYTES_MIN { Lane::Work } else { Lane::Copies };
+        let mut buffer = self.allocate_on(lane, values.len())?;
+        self.send(values, buffer.view_mut(), lane)?;
         Ok(buffer)
     }
 
-    /// Copies `values` over elements of the GPU. They may change when this returns.
+    /// Copies `values` over elements of the GPU, after the work that is queued. They may change when this returns.
     ///
     /// # Errors
     /// `Unavailable` with the driver's error.
@@ -82,6 +87,10 @@ impl Card {
     /// # Panics
     /// If the lengths differ.
     pub fn write<T: Copy>(self, values: &[T], to: SliceMut<'_, T>) -> Result<()> {
+        self.send(values, to, Lane::Work)
+    }
+
+    fn send<T: Copy>(self, values: &[T], to: SliceMut<'_, T>, lane: Lane) -> Result<()> {
         assert_eq!(values.len(), to.len, "as many values as elements");
         if values.is_empty() {
             return Ok(());
@@ -91,7 +100,7 @@ impl Card {
             std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), std::mem::size_of_val(values))
         };
         let to = to.into_address();
-        self.run("a copy to the GPU", |context| Ok(context.upload(to, bytes)?))
+        self.run("a copy to the GPU", |context| Ok(context.upload(to, bytes, lane)?))
     }
 
     /// Waits for all that is queued and returns elements of the GPU.
@@ -178,15 +187,19 @@ impl Card {
 
     /// Allocates `len` elements with any bytes.
     pub(crate) fn allocate<T>(self, len: usize) -> Result<Buffer<T>> {
+        self.allocate_on(Lane::Work, len)
+    }
+
+    fn allocate_on<T>(self, lane: Lane, len: usize) -> Result<Buffer<T>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| out_of_memory(usize::MAX, 0))?.max(1);
         let address = self.run("an allocation", |context| {
             let is_short = |done: &std::result::Result<u64, Failure>| {
                 matches!(done, Err(failure) if failure.is_out_of_memory)
             };
-            let mut done = context.allocate(bytes);
+            let mut done = context.allocate(bytes, lane);
             if is_short(&done) {
                 context.trim()?;
-                done = context.allocate(bytes);
+                done = context.allocate(bytes, lane);
             }
             if is_short(&done) {
                 return Err(Fault::Ours(out_of_memory(bytes, context.free_bytes()?)));

@@ -15,7 +15,8 @@ const EMULATED: &str = "emulated GPU";
 
 /// A GPU with its kernels: a handle, cheap to copy. A process opens a GPU once and never closes it.
 ///
-/// Its work runs on one stream, in the order of the calls. [`Card::read`] waits for it; the other calls only queue.
+/// Its work runs on one stream, in the order of the calls. [`Card::read`] waits for it; the other calls only queue. Large copies to
+/// new memory run on a second stream, and work that is queued after them waits for them.
 #[derive(Clone, Copy)]
 pub struct Card(Handle);
 
@@ -133,7 +134,8 @@ impl Card {
         self.run("a count of used memory", |context| Ok(context.used_bytes()?))
     }
 
-    /// Returns the number of times that the host waited for this GPU.
+    /// Returns the number of times that the host waited for results of this GPU. A copy to the GPU that waits until those before it have left
+    /// pinned memory is not counted.
     #[must_use]
     pub fn num_waits(self) -> u64 {
         self.opened().waits.load(Ordering::Relaxed)
@@ -293,6 +295,15 @@ impl fmt::Debug for Graph {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Graph").field("card", &self.card).finish_non_exhaustive()
     }
+}
+
+/// A stream of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// All but copies to new memory, in the order of the calls.
+    Work,
+    /// Copies to new memory, which need not wait for the work that is queued.
+    Copies,
 }
 
 /// An error inside [`Card::run`].

@@ -1,21 +1,27 @@
-//! One GPU of the driver: its context, a stream, the module of kernels and the pool of memory. All calls of the driver are
-//! here and in `driver.rs`.
+//! One GPU of the driver: its context, a stream of work and one of copies, the module of kernels and the pool of memory. All calls of
+//! the driver are here, in `driver.rs`, and in `pinned.rs` and `ring.rs`.
 
 use std::cell::Cell;
 use std::ffi::{CString, c_void};
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 
 use cudarc::driver::{DriverError, result, sys};
 
-use crate::card::Opened;
+use crate::card::{Lane, Opened};
 use crate::driver::require;
+use crate::pinned::Pinned;
 
 /// The objects of one GPU, which live as long as the process.
 pub struct Context {
     context: sys::CUcontext,
     stream: sys::CUstream,
+    /// Copies to new memory, for which the stream of work waits.
+    copies: sys::CUstream,
     module: sys::CUmodule,
     pool: sys::CUmemoryPool,
+    /// Allocated by the first copy; `None` if the driver refuses.
+    pinned: OnceLock<Option<Pinned>>,
 }
 
 // SAFETY: the driver's functions may be called from all threads, and these are handles of objects that are never destroyed.
@@ -96,8 +102,8 @@ pub const fn opened(card: &'static Opened) -> Handle {
     card
 }
 
-/// The functions of the driver that this file calls.
-const FUNCTIONS: [&str; 34] = [
+/// The functions of the driver that this file, `pinned.rs` and `ring.rs` call.
+const FUNCTIONS: [&str; 37] = [
     "cuCtxSetCurrent",
     "cuDeviceGet",
     "cuDeviceGetDefaultMemPool",
@@ -106,6 +112,7 @@ const FUNCTIONS: [&str; 34] = [
     "cuEventDestroy_v2",
     "cuEventElapsedTime_v2",
     "cuEventRecord",
+    "cuEventSynchronize",
     "cuFuncGetParamInfo",
     "cuFuncSetAttribute",
     "cuGraphDestroy",
@@ -116,6 +123,7 @@ const FUNCTIONS: [&str; 34] = [
     "cuMemAllocAsync",
     "cuMemFreeAsync",
     "cuMemGetInfo_v2",
+    "cuMemHostAlloc",
     "cuMemPoolGetAttribute",
     "cuMemPoolSetAttribute",
     "cuMemPoolTrimTo",
@@ -132,6 +140,7 @@ const FUNCTIONS: [&str; 34] = [
     "cuStreamDestroy_v2",
     "cuStreamEndCapture",
     "cuStreamSynchronize",
+    "cuStreamWaitEvent",
 ];
 
 /// Refuses a driver that lacks one of the functions of this file.
@@ -139,7 +148,7 @@ pub fn check() -> fulmar_core::Result<()> {
     require(&FUNCTIONS)
 }
 
-type Outcome<T> = Result<T, Failure>;
+pub type Outcome<T> = Result<T, Failure>;
 
 impl Context {
     /// Opens a GPU that the driver shows, and loads the kernels of `image` there.
@@ -153,15 +162,14 @@ impl Context {
             let device = result::device::get(ordinal.cast_signed()).map_err(failed("cuDeviceGet"))?;
             let context = result::primary_ctx::retain(device).map_err(failed("cuDevicePrimaryCtxRetain"))?;
             result::ctx::set_current(context).map_err(failed("cuCtxSetCurrent"))?;
-            let stream = result::stream::create(result::stream::StreamKind::NonBlocking)
-                .map_err(failed("cuStreamCreate"))?;
+            let (stream, copies) = (create_stream()?, create_stream()?);
             let module =
                 result::module::load_data(image.as_ptr().cast()).map_err(failed("cuModuleLoadData"))?;
             let pool =
                 result::device::get_default_mem_pool(device).map_err(failed("cuDeviceGetDefaultMemPool"))?;
             result::mem_pool::set_attribute(pool, RELEASE_THRESHOLD, (&raw mut kept_bytes).cast())
                 .map_err(failed("cuMemPoolSetAttribute"))?;
-            Ok(Self { context, stream, module, pool })
+            Ok(Self { context, stream, copies, module, pool, pinned: OnceLock::new() })
         }
     }
 
@@ -188,14 +196,25 @@ impl Context {
         Err(failed(function)(DriverError(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)))
     }
 
-    /// Allocates bytes on the stream.
-    pub fn allocate(&self, bytes: usize) -> Outcome<u64> {
+    /// Allocates bytes in the order of a stream.
+    ///
+    /// Memory that is freed on the stream of work may be allocated on that of copies: the pool gives it once the free is done, or
+    /// lets the stream wait for that. These policies, `CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES`, `_REUSE_ALLOW_OPPORTUNISTIC` and
+    /// `_REUSE_ALLOW_INTERNAL_DEPENDENCIES`, are the default of a pool (CUDA's Driver API, `cuMemPoolSetAttribute`).
+    pub fn allocate(&self, bytes: usize, lane: Lane) -> Outcome<u64> {
         self.outside("cuMemAllocAsync")?;
         // SAFETY: the stream is this context's.
-        unsafe { result::malloc_async(self.stream, bytes) }.map_err(failed("cuMemAllocAsync"))
+        unsafe { result::malloc_async(self.lane(lane), bytes) }.map_err(failed("cuMemAllocAsync"))
     }
 
-    /// Frees an allocation once the work that is queued is done.
+    fn lane(&self, lane: Lane) -> sys::CUstream {
+        match lane {
+            Lane::Work => self.stream,
+            Lane::Copies => self.copies,
+        }
+    }
+
+    /// Frees an allocation once the work that is queued is done, and with it the copy for which the stream of work waits.
     pub fn free(&self, address: u64) -> Outcome<()> {
         // SAFETY: the address came from `allocate` and its owner frees it once.
         unsafe { result::free_async(address, self.stream) }.map_err(failed("cuMemFreeAsync"))
@@ -242,17 +261,51 @@ impl Context {
         .map_err(failed("cuMemsetAsync"))
     }
 
-    /// Copies bytes to the GPU; they may change when this returns.
-    pub fn upload(&self, to: u64, from: &[u8]) -> Outcome<()> {
+    /// Queues a copy of bytes to the GPU; they may change when this returns. Work that is queued later waits for the copy.
+    pub fn upload(&self, to: u64, from: &[u8], lane: Lane) -> Outcome<()> {
         self.outside("cuMemcpyHtoDAsync")?;
-        // SAFETY: the caller owns that many bytes from the address. The driver reads memory that is not pinned before it
-        // returns.
-        unsafe { result::memcpy_htod_async(to, from, self.stream) }.map_err(failed("cuMemcpyHtoDAsync"))
+        let sent = match self.pinned() {
+            Some(pinned) => pinned.send(to, from, lane),
+            // SAFETY: the caller owns that many bytes from the address. The driver reads memory that is not pinned before it
+            // returns.
+            None => unsafe { result::memcpy_htod_async(to, from, self.lane(lane)) }
+                .map_err(failed("cuMemcpyHtoDAsync")),
+        };
+        match lane {
+            Lane::Work => sent,
+            Lane::Copies => {
+                // After a failure, too: the caller frees the memory, to which pieces may still be copied.
+                let joined = self.join();
+                sent.and(joined)
+            }
+        }
+    }
+
+    /// Lets the stream of work wait for the copies that are queued, or else the host.
+    fn join(&self) -> Outcome<()> {
+        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+            .map_err(failed("cuEventCreate"))?;
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: the streams are this context's; the event is destroyed once, and the driver keeps it until it has passed.
+        unsafe {
+            let joined = result::event::record(event, self.copies)
+                .and_then(|()| result::stream::wait_event(self.stream, event, flags))
+                .or_else(|_| result::stream::synchronize(self.copies));
+            result::event::destroy(event).map_err(failed("cuEventDestroy"))?;
+            joined.map_err(failed("cuStreamSynchronize"))
+        }
+    }
+
+    fn pinned(&self) -> Option<&Pinned> {
+        self.pinned.get_or_init(|| Pinned::allocate(self.stream, self.copies).ok()).as_ref()
     }
 
     /// Copies bytes to the host and waits for them, and so for all that is queued.
     pub fn download(&self, to: &mut [MaybeUninit<u8>], from: u64) -> Outcome<()> {
         self.outside("cuMemcpyDtoHAsync")?;
+        if let Some(pinned) = self.pinned() {
+            return pinned.receive(to, from);
+        }
         // SAFETY: the caller owns that many bytes on the GPU; the copy is done when this returns.
         unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), self.stream) }
             .result()
@@ -329,8 +382,7 @@ impl Context {
     pub fn capture<E: From<Failure>>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<Graph, E> {
         self.outside("cuStreamBeginCapture")?;
         // Work of other threads goes to the stream of the context meanwhile, where it is not captured.
-        let stream = result::stream::create(result::stream::StreamKind::NonBlocking)
-            .map_err(failed("cuStreamCreate"))?;
+        let stream = create_stream()?;
         let graph = self.capture_on(stream, work);
         // SAFETY: the stream was created above, and nothing runs on it. A failure leaves it to the driver.
         let _ = unsafe { result::stream::destroy(stream) };
@@ -412,11 +464,16 @@ impl Drop for Graph {
 /// Bytes of shared memory that every launch may ask for.
 const SHARED_BYTES: u32 = 48 << 10;
 
+fn create_stream() -> Outcome<sys::CUstream> {
+    result::stream::create(result::stream::StreamKind::NonBlocking).map_err(failed("cuStreamCreate"))
+}
+
 fn not_found() -> DriverError {
     DriverError(sys::CUresult::CUDA_ERROR_NOT_FOUND)
 }
 
-fn failed(function: &'static str) -> impl FnOnce(DriverError) -> Failure {
+/// Returns a function that makes the error of a function of the driver.
+pub fn failed(function: &'static str) -> impl FnOnce(DriverError) -> Failure {
     move |DriverError(status)| Failure {
         function,
         status: format!("{status:?}"),

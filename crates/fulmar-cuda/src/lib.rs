@@ -14,7 +14,11 @@ mod context;
 mod driver;
 mod fatbin;
 mod launch;
+#[cfg(all(feature = "driver", not(target_family = "wasm")))]
+mod pinned;
 mod place;
+#[cfg(all(feature = "driver", not(target_family = "wasm")))]
+mod ring;
 
 #[cfg(not(all(feature = "driver", not(target_family = "wasm"))))]
 use absent as platform;

@@ -66,6 +66,99 @@ fn elements_are_copied_in_and_out_and_between_ranges() {
     assert!(card.poisoned::<f32>(7).unwrap().read().unwrap().iter().all(|number| number.is_nan()));
 }
 
+/// Bytes of copies that go through pinned memory in many pieces, several times around, with a last piece of odd length.
+const LARGE_BYTES: usize = (10 << 20) + 12;
+
+/// Returns words that differ at every place and with `seed`.
+fn words(bytes: usize, seed: u32) -> Vec<u32> {
+    (0..bytes as u32 / 4).map(|at| (at ^ seed).wrapping_mul(0x9e37_79b9)).collect()
+}
+
+/// Copies each length in and out, to new memory and over old, with values that change as soon as a call has returned.
+fn copy_each_length(card: Card, seed: u32) -> Result<()> {
+    for bytes in [0, 4, 4096, 65532, 65536, 1 << 20, (1 << 20) + 4, 4 << 20, LARGE_BYTES] {
+        let (mut first, mut second) = (words(bytes, seed), words(bytes, seed + 1));
+        let mut there = card.upload(&first)?;
+        first.fill(0);
+        let before = card.duplicate(there.view())?;
+        card.write(&second, there.view_mut())?;
+        second.fill(0);
+        assert!(before.read()? == words(bytes, seed), "{bytes} bytes in new memory");
+        assert!(there.read()? == words(bytes, seed + 1), "{bytes} bytes over others");
+        let middle = bytes / 16..bytes / 5;
+        let part = card.read(there.view().slice(middle.clone()))?;
+        assert!(part == words(bytes, seed + 1)[middle], "a part of {bytes} bytes");
+    }
+    Ok(())
+}
+
+#[test]
+fn values_that_change_after_a_copy_of_any_length_are_copied_as_they_were() {
+    let Some(card) = card() else { return };
+    copy_each_length(card, 1).unwrap();
+}
+
+#[test]
+fn threads_copy_at_once() {
+    let Some(card) = card() else { return };
+    std::thread::scope(|scope| {
+        for seed in [10, 20, 30] {
+            scope.spawn(move || copy_each_length(card, seed).unwrap());
+        }
+    });
+}
+
+#[test]
+fn work_waits_for_copies_and_copies_over_its_memory_wait_for_work() {
+    let Some(card) = card() else { return };
+    for len in [3, 100_000, LARGE_BYTES / 4] {
+        let (ones, fives) = (vec![1.0_f32; len], vec![5.0_f32; len]);
+        let mut numbers = card.upload(&ones).unwrap();
+        let other = card.upload(&fives).unwrap();
+        double(card, &numbers).unwrap();
+        double(card, &other).unwrap();
+        let doubled = card.duplicate(numbers.view()).unwrap();
+        card.write(&fives, numbers.view_mut()).unwrap();
+        double(card, &numbers).unwrap();
+        card.write(&ones[..1], numbers.view_mut().slice(0..1)).unwrap();
+        assert!(doubled.read().unwrap() == vec![2.0; len], "{len} numbers of before");
+        assert!(other.read().unwrap() == vec![10.0; len], "{len} other numbers");
+        let after = numbers.read().unwrap();
+        assert!(after[0] == 1.0 && after[1..] == vec![10.0; len - 1], "{len} numbers of after");
+    }
+}
+
+#[test]
+fn memory_that_is_dropped_after_its_copy_was_queued_is_freed_after_it() {
+    let Some(card) = card() else { return };
+    for bytes in [4, 100_000, LARGE_BYTES] {
+        drop(card.upload(&words(bytes, 1)).unwrap());
+    }
+    // Reports a copy to memory that is not there.
+    assert_eq!(card.upload(&words(1 << 20, 2)).unwrap().read().unwrap(), words(1 << 20, 2));
+}
+
+#[test]
+fn more_copies_than_pinned_memory_has_pieces_for_are_queued_one_by_one() {
+    let Some(card) = card() else { return };
+    let mut numbers = card.zeros::<u32>(1500).unwrap();
+    for at in 0..1500 {
+        card.write(&[at as u32 + 1], numbers.view_mut().slice(at..at + 1)).unwrap();
+    }
+    assert_eq!(numbers.read().unwrap(), (1..=1500).collect::<Vec<u32>>());
+}
+
+#[test]
+fn copies_work_without_pinned_memory() {
+    if has_option("copies_work_without_pinned_memory", "FULMAR_EMULATED_FAIL_PINNED", "1") {
+        let card = card().unwrap();
+        copy_each_length(card, 1).unwrap();
+        let numbers = card.upload(&vec![3.0_f32; 100_000]).unwrap();
+        double(card, &numbers).unwrap();
+        assert_eq!(numbers.read().unwrap(), vec![6.0; 100_000]);
+    }
+}
+
 #[test]
 fn dropped_memory_is_free_again() {
     let Some(card) = card().filter(|card| card.is_emulated()) else { return };
@@ -168,6 +261,8 @@ fn only_reads_and_finishes_wait() {
         let mut numbers = card.upload(&[3.0_f32]).unwrap();
         double(card, &numbers).unwrap();
         card.write(&[5.0], numbers.view_mut()).unwrap();
+        // More than fits in pinned memory.
+        card.upload(&words(LARGE_BYTES, 1)).unwrap();
         assert_eq!(card.num_waits(), 0);
         numbers.read().unwrap();
         card.finish().unwrap();
@@ -227,6 +322,7 @@ fn a_capture_refuses_memory_of_its_own_copies_of_the_host_and_waits_and_all_work
     let refused = [
         card.capture(|| card.zeros::<f32>(1).map(drop)),
         card.capture(|| card.write(&[1.0], numbers.view_mut())),
+        card.capture(|| card.upload(&[1.0_f32; 100_000]).map(drop)),
         card.capture(|| numbers.read().map(drop)),
         card.capture(|| card.finish()),
         card.capture(|| inner.queue()),
