@@ -8,6 +8,7 @@ use bytemuck::{Pod, Zeroable};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::card::Fault;
+use crate::graph_pool::GraphPool;
 use crate::platform::Failure;
 use crate::{Argument, Card, Grid};
 
@@ -17,6 +18,8 @@ pub struct Buffer<T> {
     card: Card,
     address: u64,
     len: usize,
+    /// The pool that the memory goes back to.
+    pool: Option<GraphPool>,
     elements: PhantomData<T>,
 }
 
@@ -69,7 +72,8 @@ impl Card {
     /// # Errors
     /// The errors of [`Card::zeros`].
     pub fn upload<T: Copy>(self, values: &[T]) -> Result<Buffer<T>> {
-        let mut buffer = self.allocate(values.len())?;
+        // Never from a pool: its memory may still be read by work that is queued, and what is uploaded is kept by its owner.
+        let mut buffer = self.allocate_from(None, values.len())?;
         self.write(values, buffer.view_mut())?;
         Ok(buffer)
     }
@@ -176,10 +180,26 @@ impl Card {
         Ok(buffer)
     }
 
-    /// Allocates `len` elements with any bytes.
+    /// Allocates `len` elements with any bytes, from the pool of the thread's work if it has one.
     pub(crate) fn allocate<T>(self, len: usize) -> Result<Buffer<T>> {
+        self.allocate_from(GraphPool::current(), len)
+    }
+
+    fn allocate_from<T>(self, pool: Option<GraphPool>, len: usize) -> Result<Buffer<T>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| out_of_memory(usize::MAX, 0))?.max(1);
-        let address = self.run("an allocation", |context| {
+        let address = match &pool {
+            Some(pool) => pool.take(self, bytes)?,
+            None => self.allocate_bytes(bytes)?,
+        };
+        Ok(Buffer { card: self, address, len, pool, elements: PhantomData })
+    }
+
+    /// Returns the address of new memory.
+    ///
+    /// # Errors
+    /// The errors of [`Card::zeros`].
+    pub(crate) fn allocate_bytes(self, bytes: usize) -> Result<u64> {
+        self.run("an allocation", |context| {
             let is_short = |done: &std::result::Result<u64, Failure>| {
                 matches!(done, Err(failure) if failure.is_out_of_memory)
             };
@@ -192,8 +212,13 @@ impl Card {
                 return Err(Fault::Ours(out_of_memory(bytes, context.free_bytes()?)));
             }
             Ok(done?)
-        })?;
-        Ok(Buffer { card: self, address, len, elements: PhantomData })
+        })
+    }
+
+    /// Frees memory once the work that is queued is done.
+    pub(crate) fn free_at(self, address: u64) {
+        // A failure leaves the memory to the driver.
+        let _ = self.run("a free", |context| Ok(context.free(address)?));
     }
 }
 
@@ -256,8 +281,10 @@ impl<T> Buffer<T> {
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        // A failure leaves the memory to the driver.
-        let _ = self.card.run("a free", |context| Ok(context.free(self.address)?));
+        match &self.pool {
+            Some(pool) => pool.give(self.card, self.address, (self.len * size_of::<T>()).max(1)),
+            None => self.card.free_at(self.address),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use fulmar_compute::{Compute, RopeTable, StepRows};
-use fulmar_core::{Result, Rng};
+use fulmar_core::{ErrorKind, Result, Rng};
 use fulmar_objective::draw_rng;
 
 use crate::config::DecoderConfig;
@@ -258,6 +258,9 @@ impl Scheduler {
                 packed.decoder.kept.forget();
                 while self.preempt_youngest() {}
                 self.pool.forget_pages();
+                if error.kind() == ErrorKind::OutOfMemory {
+                    self.graphs.release();
+                }
                 return Err(error);
             }
         }
