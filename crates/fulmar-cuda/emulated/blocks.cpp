@@ -9,6 +9,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 
 // Saves the registers that a call keeps, changes to the stack `to`, and restores those that were saved on it.
@@ -106,7 +107,7 @@ static Order chosen_order() {
 }
 
 // Memory that ends at a page without rights. `alignment` divides its first address, so fewer bytes than that may separate its
-// end from the page.
+// end from the page. One that grows keeps the pages of more bytes.
 struct Arena {
     unsigned char *base = nullptr, *first = nullptr;
     size_t mapped = 0, bytes = 0;
@@ -117,6 +118,10 @@ struct Arena {
     void unmap() {
         if (base) munmap(base, mapped);
         base = nullptr;
+    }
+    void grow(size_t wanted, size_t alignment) {
+        if (!base || wanted > bytes) resize(wanted, alignment);
+        first = base + mapped - 4096 - (wanted + alignment - 1) / alignment * alignment;
     }
     void resize(size_t wanted, size_t alignment) {
         if (base && wanted == bytes) return;
@@ -160,7 +165,7 @@ class Core {
         order = chosen_order();
         threads = of.block.x * of.block.y * of.block.z;
         const uint32_t num_blocks = of.kernel->cluster, count = threads * num_blocks, warps_each = (threads + 31) / 32;
-        stacks.resize(count * STACK_BYTES, 4096);
+        stacks.grow(count * STACK_BYTES, 4096);
         fibers.assign(count, Fiber{});
         warps.assign(warps_each * num_blocks, Warp{});
         cluster = Cluster{};
@@ -253,14 +258,18 @@ void run(const Launch& of, void** arguments) {
     const uint64_t blocks = (uint64_t)of.grid.x * of.grid.y * of.grid.z, clusters = blocks / of.kernel->cluster;
     const std::function<void()> work = [&] { of.kernel->call(arguments); };
     std::atomic<uint64_t> next{0};
-    auto run_some = [&] {
-        static thread_local Core core;
+    // Launches wait for one another; the stacks of one are those of the next.
+    static std::mutex lock;
+    static Core cores[CORES_MAX];
+    std::lock_guard<std::mutex> held(lock);
+    auto run_some = [&](Core& core) {
         for (uint64_t at; (at = next++) < clusters;) core.run(of, at * of.kernel->cluster, work);
     };
-    const unsigned cores = max(1u, min(std::thread::hardware_concurrency(), CORES_MAX));
+    const unsigned num_cores = max(1u, min(std::thread::hardware_concurrency(), CORES_MAX));
     std::vector<std::thread> others;
-    for (uint64_t i = 1; i < min<uint64_t>(cores, clusters); i++) others.emplace_back(run_some);
-    run_some();
+    for (uint64_t i = 1; i < min<uint64_t>(num_cores, clusters); i++)
+        others.emplace_back([&run_some, core = cores + i] { run_some(*core); });
+    run_some(cores[0]);
     for (auto& other : others) other.join();
 }
 
