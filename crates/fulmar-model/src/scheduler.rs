@@ -21,7 +21,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use fulmar_compute::{Compute, RopeTable, StepRows};
-use fulmar_core::{ErrorKind, Result, Rng};
+use fulmar_core::{Result, Rng};
 use fulmar_objective::draw_rng;
 
 use crate::config::DecoderConfig;
@@ -258,9 +258,6 @@ impl Scheduler {
                 packed.decoder.kept.forget();
                 while self.preempt_youngest() {}
                 self.pool.forget_pages();
-                if error.kind() == ErrorKind::OutOfMemory {
-                    self.graphs.release();
-                }
                 return Err(error);
             }
         }
@@ -278,16 +275,18 @@ impl Scheduler {
         self.keep(decoder, &mut rows);
         let bucket = self.run_bucket(packed, &mut rows)?;
         if bucket.is_none() {
-            self.run_layers(packed, &rows);
+            self.with_memory_of_graphs(|scheduler| {
+                scheduler.run_layers(packed, &rows);
+                decoder.compute().check()
+            })?;
         }
-        decoder.compute().check()?;
         for &(index, count) in &rows.counts {
             self.running[index].computed += count;
         }
         let drawers = self.drawers(&rows);
         let ended = match bucket {
             Some(bucket) => self.draw_from_bucket(packed, &drawers, bucket)?,
-            None => self.draw(packed, &drawers)?,
+            None => self.with_memory_of_graphs(|scheduler| scheduler.draw(packed, &drawers))?,
         };
         for (index, reason) in ended.into_iter().rev() {
             self.finish(index, reason);

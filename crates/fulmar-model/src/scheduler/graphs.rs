@@ -72,12 +72,15 @@ fn bucket_of(num_rows: usize, max_num_seqs: usize) -> usize {
 }
 
 impl DecodeGraphs {
-    /// Drops all graphs and buffers, as the card has too little memory for other work beside them. Those buckets are not used again.
-    pub(super) fn release(&mut self) {
+    /// Drops all graphs and buffers, as the card has too little memory for other work with them. Those buckets are not used again.
+    /// Returns whether there were any.
+    pub(super) fn release(&mut self) -> bool {
+        let mut was_held = false;
         for bucket in self.buckets.values_mut().filter(|bucket| matches!(bucket, Bucket::Held(_))) {
-            *bucket = Bucket::Failed;
+            (*bucket, was_held) = (Bucket::Failed, true);
         }
         self.pool = GraphPool::default();
+        was_held
     }
 }
 
@@ -125,6 +128,17 @@ impl Scheduler {
         }
         self.graphs.buckets.insert(size, Bucket::Held(captured));
         Ok(Some(size))
+    }
+
+    /// Runs work that draws nothing before it fails, and once more with the memory of the graphs if a card has too little.
+    ///
+    /// # Errors
+    /// The errors of `work`.
+    pub(super) fn with_memory_of_graphs<T>(&mut self, work: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
+        match work(self) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory && self.graphs.release() => work(self),
+            done => done,
+        }
     }
 
     /// Returns whether the step can be captured: it is on a GPU, and each of its rows is the last one of a sequence that draws
