@@ -280,6 +280,7 @@ impl Scheduler {
                 decoder.compute().check()
             })?;
         }
+        decoder.compute().check()?;
         for &(index, count) in &rows.counts {
             self.running[index].computed += count;
         }
