@@ -177,7 +177,7 @@ async function emulated() {
       ...ORDERS.map((order) => ({ FULMAR_EMULATED_ORDER: order })),
       { FULMAR_EMULATED_CAPABILITY: '80' },
     ].flatMap((option) => kernelFiles().map((name) => () => check({ ...OPEN, ...option }, '--only', name))),
-    ...['training', 'engine', 'pages'].map(
+    ...['training', 'engine', 'graphs', 'pages'].map(
       (name) => () => check({ ...OPEN, FULMAR_EMULATED_MEMORY_MIB: '4' }, '--only', name),
     ),
     // Finds accesses of the host to device memory, which are the same for every kernel.

@@ -124,6 +124,12 @@ export const ATTENTION_FAULTS = [
     'blockIdx.x / parts % kv_heads, part * SLOTS}',
     'blockIdx.x / parts % kv_heads, 0u}',
   ),
+  attention('a block without keys of its row does not leave', 'if (first >= end) return;\n', ''),
+  attention(
+    'sums of a row begin behind the segments that it has',
+    'size_t nhs = nh * segments;',
+    'size_t nhs = nh * count;',
+  ),
   attention(
     'a row has the segments of the longest one',
     'nhs < nh * segments + count',

@@ -16,7 +16,7 @@ mod rms_norm;
 mod rows;
 mod swiglu;
 
-pub(crate) use attention::{HEAD_WIDTHS, RowTiles, attention};
+pub(crate) use attention::{HEAD_WIDTHS, RowTiles, attention, segment_keys_max};
 pub(crate) use attention_backward::{KeyTiles, attention_backward};
 pub(crate) use attention_f32::{AttentionPlan, GradientPlan};
 pub(crate) use cast::{bf16_to_f32, f32_to_bf16, take_other_bf16};

@@ -7,7 +7,7 @@ use fulmar_core::{Dtype, Result};
 use fulmar_cuda::{Argument, Card};
 use half::bf16;
 
-use crate::{Compute, MatmulPrecision, Memory, Panels, Placed, RowNumbers, View, ViewMut};
+use crate::{Compute, MatmulPrecision, Memory, Panels, Placed, RowNumbers, View, ViewMut, kept};
 
 /// Borrowed elements in single precision or bfloat16.
 ///
@@ -121,9 +121,15 @@ impl<'a> Floats<'a> {
         match self {
             Self::F32(values) => Placed::Borrowed(values),
             Self::Bf16(values) => {
-                let compute = values.compute();
+                let (compute, len) = (values.compute(), values.len());
                 let mut wide = Memory::default();
-                compute.resize(&mut wide, values.len());
+                match compute {
+                    Compute::Cpu => compute.resize(&mut wide, len),
+                    // Without zeros: all of it is written below.
+                    Compute::Cuda(card) => {
+                        wide = kept::run("bf16_to_f32", || card.room(len).map(Memory::Cuda));
+                    }
+                }
                 compute.bf16_to_f32(values, &mut wide);
                 Placed::Owned(wide)
             }

@@ -36,6 +36,12 @@ impl Spans {
         self.forget_plans();
     }
 
+    /// Returns the number of keys of the row with most of them.
+    pub(crate) fn most_keys(&self) -> usize {
+        let keys = |row: &[(u32, u32)]| row.iter().map(|(first, end)| (end - first) as usize).sum();
+        self.rows().map(keys).max().unwrap_or(0)
+    }
+
     fn forget_plans(&mut self) {
         self.plan.forget();
         self.gradient_plan.forget();

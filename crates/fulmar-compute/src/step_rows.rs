@@ -3,14 +3,16 @@
 //! ```text
 //! block: end of ranges and number of keys of each row | ids | positions | cache rows | ranges
 //! ```
-//! A step copies the block once. In a [`StepBlock`] it has the same address each time, so that a captured step can be repeated.
+//! A step copies the block once. In a [`StepBlock`] it has the same address each time, and launches do not depend on lengths, so
+//! that a captured step can be repeated.
 
 use std::sync::Arc;
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_cuda::{Buffer, Card};
+use fulmar_kernel::AttentionShape;
 
-use crate::cuda::AttentionPlan;
+use crate::cuda::{AttentionPlan, segment_keys_max};
 use crate::plan::Words;
 use crate::{Compute, RowNumbers, Spans, kept};
 
@@ -37,7 +39,33 @@ pub struct StepRows {
 pub struct StepBlock {
     card: Card,
     words: Arc<Buffer<u32>>,
-    num_rows: usize,
+    room: StepRoom,
+}
+
+/// The steps that a [`StepBlock`] has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepRoom {
+    /// Number of rows.
+    pub rows: usize,
+    /// Most ranges of all rows together.
+    pub ranges: usize,
+    /// Most keys of a row, up to [`StepRoom::keys_max`] for attention in bfloat16: it takes time and memory for all of them.
+    pub keys: usize,
+}
+
+impl StepRoom {
+    /// Returns the most keys of a row that attention in bfloat16 has memory for in steps of `num_rows` rows.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_compute::{AttentionShape, StepRoom};
+    /// let shape = AttentionShape { num_heads: 32, num_kv_heads: 8, head_dim: 128 };
+    /// assert_eq!(StepRoom::keys_max(shape, 256), 16_384);
+    /// ```
+    #[must_use]
+    pub fn keys_max(shape: AttentionShape, num_rows: usize) -> usize {
+        segment_keys_max(shape, num_rows)
+    }
 }
 
 impl StepRows {
@@ -98,7 +126,7 @@ impl StepRows {
         let Compute::Cuda(card) = compute else { return };
         kept::run("upload", || {
             let words = Words::upload(card, &self.words().concat())?;
-            self.read_from(card, &words.block);
+            self.read_from(card, &words.block, None);
             Ok(())
         });
     }
@@ -125,39 +153,51 @@ impl StepRows {
         [words, ranges]
     }
 
-    /// Lets operations read the numbers from a block that holds them.
-    fn read_from(&self, card: Card, block: &Arc<Buffer<u32>>) {
+    /// Returns the number of keys of the row with most of them.
+    #[must_use]
+    pub fn most_keys(&self) -> usize {
+        self.spans.most_keys()
+    }
+
+    /// Returns the number of ranges of all rows.
+    #[must_use]
+    pub fn num_ranges(&self) -> usize {
+        self.spans.rows().map(<[_]>::len).sum()
+    }
+
+    /// Lets operations read the numbers from a block that holds them, with room for `keys_max` keys of a row.
+    fn read_from(&self, card: Card, block: &Arc<Buffer<u32>>, keys_max: Option<usize>) {
         let (rows, num_rows) = (Words { block: Arc::clone(block), first: 0 }, self.len());
         self.ids.on_card.set(card, rows.from(2 * num_rows));
         self.positions.on_card.set(card, rows.from(3 * num_rows));
         self.cache_rows.on_card.set(card, rows.from(4 * num_rows));
         let ranges = rows.from(first_range(num_rows));
-        self.spans.plan.set(card, AttentionPlan { rows, ranges });
+        self.spans.plan.set(card, AttentionPlan { rows, ranges, keys_max });
     }
 }
 
 impl StepBlock {
-    /// Allocates a block for steps of `num_rows` rows with up to `num_ranges` ranges.
+    /// Allocates a block for steps of `room.rows` rows.
     ///
     /// # Errors
     /// `OutOfMemory` if there is no memory for it; `Unavailable` on the CPU, and for a GPU that fails.
-    pub fn new(compute: Compute, num_rows: usize, num_ranges: usize) -> Result<Self> {
+    pub fn new(compute: Compute, room: StepRoom) -> Result<Self> {
         let Compute::Cuda(card) = compute else {
             return Err(Error::new(
                 ErrorKind::Unavailable,
                 "the device of a block of rows must be a GPU: got cpu",
             ));
         };
-        let words = Arc::new(card.zeros(first_range(num_rows) + 2 * num_ranges)?);
-        Ok(Self { card, words, num_rows })
+        let words = Arc::new(card.zeros(first_range(room.rows) + 2 * room.ranges)?);
+        Ok(Self { card, words, room })
     }
 
     /// Returns whether the block has room for these rows, and none of an earlier step are left that read from it.
     #[must_use]
     pub fn has_room(&self, rows: &StepRows) -> bool {
-        let num_ranges = rows.spans.rows().map(<[_]>::len).sum::<usize>();
-        rows.len() == self.num_rows
-            && first_range(self.num_rows) + 2 * num_ranges <= self.words.len()
+        rows.len() == self.room.rows
+            && rows.num_ranges() <= self.room.ranges
+            && rows.most_keys() <= self.room.keys
             && Arc::strong_count(&self.words) == 1
     }
 
@@ -173,12 +213,15 @@ impl StepBlock {
                 self.card.write(&words, block.view_mut().slice(0..words.len()))?;
             }
             None => {
-                let detail =
-                    format!("a block must have room for the rows: got {} for {}", rows.len(), self.num_rows);
+                let StepRoom { rows: room, ranges, keys } = self.room;
+                let got = [rows.len(), rows.num_ranges(), rows.most_keys()];
+                let detail = format!(
+                    "rows, ranges and keys of a row must fit a block for {room}, {ranges} and {keys}: got {got:?}"
+                );
                 return Err(Error::new(ErrorKind::Incompatible, detail));
             }
         }
-        rows.read_from(self.card, &self.words);
+        rows.read_from(self.card, &self.words, Some(self.room.keys));
         Ok(())
     }
 }
@@ -207,6 +250,8 @@ mod tests {
                 .any(|(id, at, row)| rows.are_below(id, at, row))
         );
         rows.upload(Compute::Cpu);
-        assert_eq!(StepBlock::new(Compute::Cpu, 3, 4).unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!((rows.num_ranges(), rows.most_keys()), (4, 4));
+        let room = StepRoom { rows: 3, ranges: 4, keys: 4 };
+        assert_eq!(StepBlock::new(Compute::Cpu, room).unwrap_err().kind(), ErrorKind::Unavailable);
     }
 }

@@ -108,7 +108,7 @@ static Order chosen_order() {
 }
 
 // Memory that ends at a page without rights. `alignment` divides its first address, so fewer bytes than that may separate its
-// end from the page.
+// end from the page. One that grows keeps the pages of more bytes.
 struct Arena {
     unsigned char *base = nullptr, *first = nullptr;
     size_t mapped = 0, bytes = 0;

@@ -8,6 +8,7 @@ use bytemuck::{Pod, Zeroable};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::card::{Fault, Lane};
+use crate::graph_pool::GraphPool;
 use crate::platform::Failure;
 use crate::{Argument, Card, Grid};
 
@@ -21,6 +22,8 @@ pub struct Buffer<T> {
     card: Card,
     address: u64,
     len: usize,
+    /// The pool that the memory goes back to.
+    pool: Option<GraphPool>,
     elements: PhantomData<T>,
 }
 
@@ -74,7 +77,8 @@ impl Card {
     /// The errors of [`Card::zeros`].
     pub fn upload<T: Copy>(self, values: &[T]) -> Result<Buffer<T>> {
         let lane = if size_of_val(values) < APART_BYTES_MIN { Lane::Work } else { Lane::Copies };
-        let mut buffer = self.allocate_on(lane, values.len())?;
+        // Never from a pool: its memory may still be read by work that is queued, and what is uploaded is kept by its owner.
+        let mut buffer = self.allocate_from(None, lane, values.len())?;
         self.send(values, buffer.view_mut(), lane)?;
         Ok(buffer)
     }
@@ -185,14 +189,26 @@ impl Card {
         Ok(buffer)
     }
 
-    /// Allocates `len` elements with any bytes.
+    /// Allocates `len` elements with any bytes, from the pool of the thread's work if it has one.
     pub(crate) fn allocate<T>(self, len: usize) -> Result<Buffer<T>> {
-        self.allocate_on(Lane::Work, len)
+        self.allocate_from(GraphPool::current(), Lane::Work, len)
     }
 
-    fn allocate_on<T>(self, lane: Lane, len: usize) -> Result<Buffer<T>> {
+    fn allocate_from<T>(self, pool: Option<GraphPool>, lane: Lane, len: usize) -> Result<Buffer<T>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| out_of_memory(usize::MAX, 0))?.max(1);
-        let address = self.run("an allocation", |context| {
+        let address = match &pool {
+            Some(pool) => pool.take(self, bytes)?,
+            None => self.allocate_bytes(bytes, lane)?,
+        };
+        Ok(Buffer { card: self, address, len, pool, elements: PhantomData })
+    }
+
+    /// Returns the address of new memory.
+    ///
+    /// # Errors
+    /// The errors of [`Card::zeros`].
+    pub(crate) fn allocate_bytes(self, bytes: usize, lane: Lane) -> Result<u64> {
+        self.run("an allocation", |context| {
             let is_short = |done: &std::result::Result<u64, Failure>| {
                 matches!(done, Err(failure) if failure.is_out_of_memory)
             };
@@ -205,8 +221,13 @@ impl Card {
                 return Err(Fault::Ours(out_of_memory(bytes, context.free_bytes()?)));
             }
             Ok(done?)
-        })?;
-        Ok(Buffer { card: self, address, len, elements: PhantomData })
+        })
+    }
+
+    /// Frees memory once the work that is queued is done.
+    pub(crate) fn free_at(self, address: u64) {
+        // A failure leaves the memory to the driver.
+        let _ = self.run("a free", |context| Ok(context.free(address)?));
     }
 }
 
@@ -269,8 +290,10 @@ impl<T> Buffer<T> {
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        // A failure leaves the memory to the driver.
-        let _ = self.card.run("a free", |context| Ok(context.free(self.address)?));
+        match &self.pool {
+            Some(pool) => pool.give(self.card, self.address, (self.len * size_of::<T>()).max(1)),
+            None => self.card.free_at(self.address),
+        }
     }
 }
 

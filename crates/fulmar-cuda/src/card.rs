@@ -8,7 +8,7 @@ use std::{fmt, hash};
 use fulmar_core::{Device, Error, ErrorKind, Result};
 
 use crate::platform::{self, Context, Failure, Function, Handle, opened};
-use crate::{Argument, Gpu, Grid, fatbin, gpus};
+use crate::{Argument, Gpu, GraphPool, Grid, fatbin, gpus};
 
 /// The name of the GPU of `emulated/`, which has its own kernels.
 const EMULATED: &str = "emulated GPU";
@@ -38,6 +38,8 @@ pub struct Graph {
     card: Card,
     /// `None` once it is dropped.
     graph: Option<platform::Graph>,
+    /// The pool with the memory that the work allocated.
+    _pool: Option<GraphPool>,
 }
 
 /// The open GPUs, each of which lives as long as the process, as its driver's context does.
@@ -199,15 +201,16 @@ impl Card {
     }
 
     /// Captures what this thread queues in `work`: kernels, copies on the GPU and fills, none of which runs now. A graph has their
-    /// arguments, and the memory of its run. Work of other threads is queued meanwhile and not captured.
+    /// arguments, and the memory of its run. Work of other threads is queued meanwhile and not captured. Work that allocates is run
+    /// in a [`GraphPool`] first, and captured in it.
     ///
     /// # Errors
-    /// Errors of `work`, such as `Unavailable` for an allocation, a copy from or to the host, or a wait, which cannot be captured;
+    /// Errors of `work`, such as `Unavailable` for memory that its pool lacks, a copy from or to the host, or a wait, which cannot be captured;
     /// `Unavailable` with the driver's error.
     pub fn capture(self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
         self.opened().captures.fetch_add(1, Ordering::Relaxed);
         let graph = self.run("a graph", |context| context.capture(|| work().map_err(Fault::Ours)))?;
-        Ok(Graph { card: self, graph: Some(graph) })
+        Ok(Graph { card: self, graph: Some(graph), _pool: GraphPool::current() })
     }
 
     /// Queues `work` once, then `times` times; returns the milliseconds of each by the clock of the GPU.

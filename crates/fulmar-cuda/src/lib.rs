@@ -13,6 +13,7 @@ mod context;
 #[cfg(all(feature = "driver", not(target_family = "wasm")))]
 mod driver;
 mod fatbin;
+mod graph_pool;
 mod launch;
 #[cfg(all(feature = "driver", not(target_family = "wasm")))]
 mod pinned;
@@ -32,6 +33,7 @@ pub use card::{Card, Graph};
 #[cfg(all(feature = "driver", not(target_family = "wasm")))]
 pub use driver::gpus;
 pub use fatbin::fatbin;
+pub use graph_pool::GraphPool;
 pub use launch::{Argument, Grid};
 pub use place::place;
 

@@ -6,7 +6,7 @@ use std::env;
 use std::process::{Command, Output};
 
 use fulmar_core::{ErrorKind, Result};
-use fulmar_cuda::{Buffer, Card, Grid, arguments};
+use fulmar_cuda::{Buffer, Card, GraphPool, Grid, arguments};
 
 const GRID: Grid = Grid { blocks: (3, 1), threads: 256, shared_bytes: 0 };
 
@@ -349,4 +349,88 @@ fn a_capture_refuses_memory_of_its_own_copies_of_the_host_and_waits_and_all_work
     graph.queue().unwrap();
     assert_eq!(numbers.read().unwrap(), [6.0]);
     assert!(card.num_captures() > before && card.num_graphs() > 0 && card.num_kernels() > 0);
+}
+
+/// Copies numbers to new memory, doubles them there twice and copies them back.
+fn quadruple(card: Card, numbers: &mut Buffer<f32>) -> Result<()> {
+    for _ in 0..2 {
+        let mut room = card.room::<f32>(numbers.len())?;
+        card.copy(numbers.view(), room.view_mut())?;
+        double(card, &room)?;
+        card.copy(room.view(), numbers.view_mut())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn work_that_allocates_is_captured_after_a_run_in_its_pool() {
+    let Some(card) = card() else { return };
+    let (mut numbers, pool) = (card.upload(&[1.0_f32, 3.0]).unwrap(), GraphPool::default());
+    let refused = pool.run(|| card.capture(|| quadruple(card, &mut numbers))).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "a pool without memory: {refused}");
+    pool.run(|| quadruple(card, &mut numbers)).unwrap();
+    let mut graph = pool.run(|| card.capture(|| quadruple(card, &mut numbers))).unwrap();
+    assert_eq!(numbers.read().unwrap(), [4.0, 12.0]);
+    // Memory of another size is not that of the pool, nor is all memory outside of its work.
+    let mut longer = card.upload(&[1.0_f32; 3]).unwrap();
+    assert!(pool.run(|| card.capture(|| quadruple(card, &mut longer))).is_err());
+    assert!(card.capture(|| quadruple(card, &mut numbers)).is_err());
+    // The graph has its memory, whatever becomes of the pool and of what is allocated then.
+    drop(pool);
+    let other = card.upload(&[9.0_f32, 9.0]).unwrap();
+    graph.queue().unwrap();
+    graph.queue().unwrap();
+    assert_eq!((numbers.read().unwrap(), other.read().unwrap()), (vec![64.0, 192.0], vec![9.0, 9.0]));
+}
+
+#[test]
+fn a_pool_gives_no_memory_twice_and_is_that_of_one_thread() {
+    // Elsewhere the driver may give an address again.
+    let Some(card) = card().filter(|card| card.is_emulated()) else { return };
+    let pool = GraphPool::default();
+    let room = || card.room::<f32>(5).unwrap();
+    let (kept, of_other) = pool.run(|| {
+        let other = std::thread::scope(|scope| scope.spawn(room).join().unwrap());
+        (room(), other)
+    });
+    let place = |buffer: &Buffer<f32>| buffer.view().address();
+    let places = [place(&kept), place(&of_other)];
+    drop(of_other);
+    let next = pool.run(|| GraphPool::default().run(room));
+    let next = [place(&next), place(&pool.run(room)), place(&room())];
+    assert!(!next.iter().any(|place| places.contains(place)), "{places:?} {next:?}");
+    // What outlives the work is given again once it is dropped.
+    drop(kept);
+    let again = pool.run(|| [room(), room()].map(|room| place(&room)));
+    assert!(again.contains(&places[0]), "{places:?} {again:?}");
+}
+
+#[test]
+fn the_memory_of_a_pool_is_freed_with_its_last_graph() {
+    let name = "the_memory_of_a_pool_is_freed_with_its_last_graph";
+    // In a process of its own, where no other test allocates; every call with that number works.
+    if has_option(name, "FULMAR_EMULATED_FAIL_LAUNCH", "1001") {
+        let card = card().unwrap();
+        let (mut numbers, pool) = (card.zeros::<f32>(1 << 20).unwrap(), GraphPool::default());
+        let before = card.used_bytes().unwrap();
+        pool.run(|| quadruple(card, &mut numbers)).unwrap();
+        let held = card.used_bytes().unwrap();
+        let graph = pool.run(|| card.capture(|| quadruple(card, &mut numbers))).unwrap();
+        assert!(held >= before + (4 << 20) && held < before + (8 << 20), "one room: {before} {held}");
+        drop(pool);
+        assert_eq!(card.used_bytes().unwrap(), held, "a graph holds its memory");
+        drop(graph);
+        assert_eq!(card.used_bytes().unwrap(), before);
+    }
+}
+
+#[test]
+fn memory_that_a_pool_cannot_have_is_out_of_memory_and_the_pool_works_on() {
+    let Some(card) = card() else { return };
+    let pool = GraphPool::default();
+    let refused = pool.run(|| card.room::<f64>(card.gpu().memory_bytes as usize / 8 + 1)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
+    let mut numbers = card.upload(&[2.0_f32]).unwrap();
+    pool.run(|| quadruple(card, &mut numbers)).unwrap();
+    assert_eq!(numbers.read().unwrap(), [8.0]);
 }

@@ -318,11 +318,13 @@ pub(crate) struct MergedLora<'a> {
 }
 
 impl<'a> MergedLora<'a> {
-    /// Returns the addresses of the sums on a GPU.
+    /// Returns where the weights of each sum on a GPU begin, and its address.
     pub(crate) fn places(self) -> Vec<u64> {
         match self.merged {
             MergedWeights::Packed(_) => Vec::new(),
-            MergedWeights::Stored(sums, _) => sums.values().map(|sum| sum.view().place()).collect(),
+            MergedWeights::Stored(sums, _) => {
+                sums.iter().flat_map(|(start, sum)| [*start as u64, sum.view().place()]).collect()
+            }
         }
     }
 

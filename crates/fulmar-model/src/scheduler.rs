@@ -275,7 +275,10 @@ impl Scheduler {
         self.keep(decoder, &mut rows);
         let bucket = self.run_bucket(packed, &mut rows)?;
         if bucket.is_none() {
-            self.run_layers(packed, &rows);
+            self.with_memory_of_graphs(|scheduler| {
+                scheduler.run_layers(packed, &rows);
+                decoder.compute().check()
+            })?;
         }
         decoder.compute().check()?;
         for &(index, count) in &rows.counts {
@@ -284,7 +287,7 @@ impl Scheduler {
         let drawers = self.drawers(&rows);
         let ended = match bucket {
             Some(bucket) => self.draw_from_bucket(packed, &drawers, bucket)?,
-            None => self.draw(packed, &drawers)?,
+            None => self.with_memory_of_graphs(|scheduler| scheduler.draw(packed, &drawers))?,
         };
         for (index, reason) in ended.into_iter().rev() {
             self.finish(index, reason);

@@ -3,8 +3,8 @@
 //! On the emulated GPU it has the bits of [`attend`], which follows the rule of `attention.cu`. Tensor cores of a GPU round
 //! otherwise inside an instruction, so there only the rest holds.
 
-use fulmar_compute::{AttentionShape, Compute, Spans};
-use fulmar_core::Result;
+use fulmar_compute::{AttentionShape, Compute, Spans, StepBlock, StepRoom, StepRows};
+use fulmar_core::{ErrorKind, Result};
 use fulmar_cuda::{Buffer, Card, Grid, arguments};
 use half::bf16;
 
@@ -57,7 +57,8 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
     }
     large(card, report)?;
     tokens(card, report)?;
-    special(card, report)
+    special(card, report)?;
+    refused(card, report)
 }
 
 /// Layouts with heads, key/value heads and their width: every width; groups below, at and above the slots of a row and of a tile;
@@ -108,22 +109,51 @@ fn compare(card: &Card, report: &mut Report, case: &Case) -> Result<()> {
     let (by_segments, sums_by_segments) = segments(card, case, &at)?;
     report.same("attention by segments", &case.text, &by_segments, &found);
     report.same("attention by segments, m and L", &case.text, &sums_by_segments, &sums);
-    let (by_operation, sums_by_operation) = operation(card, case)?;
+    let (by_operation, sums_by_operation) = operation(card, case, &case.spans())?;
     report.same("attention, the operation", &case.text, &by_operation, &found);
     report.same("attention, the operation, m and L", &case.text, &sums_by_operation, &sums);
+    // Rows with room for more keys than any of them has, which may share tiles.
+    let (mut step, on) = (StepRows::default(), Compute::Cuda(*card));
+    case.layout.rows.iter().for_each(|row| step.push(0, 0, 0, row));
+    let room = StepRoom { rows: step.len(), ranges: step.num_ranges(), keys: step.most_keys() + SEGMENT + 1 };
+    StepBlock::new(on, room)?.write(&step)?;
+    let (by_step, sums_by_step) = operation(card, case, step.spans())?;
+    report.same("attention of a step", &case.text, &by_step, &found);
+    report.same("attention of a step, m and L", &case.text, &sums_by_step, &sums);
     Ok(())
 }
 
 /// Returns what the operation of `fulmar-compute` writes, which chooses the kernels and makes their plans.
-fn operation(card: &Card, case: &Case) -> Result<(Vec<bf16>, Vec<f32>)> {
+fn operation(card: &Card, case: &Case, spans: &Spans) -> Result<(Vec<bf16>, Vec<f32>)> {
     let on = Compute::Cuda(*card);
     let (q, keys, values) =
         (on.hold(case.q.clone())?, on.hold(case.keys.clone())?, on.hold(case.values.clone())?);
     let mut out = on.hold(vec![bf16::NAN; case.q.len()])?;
     let mut log_sum = on.hold(vec![f32::NAN; 2 * case.q.len() / case.sizes[2]])?;
-    on.attention(case.shape(), &q, &keys, &values, &case.spans(), &mut out, &mut log_sum);
+    on.attention(case.shape(), &q, &keys, &values, spans, &mut out, &mut log_sum);
     on.check()?;
     Ok((on.read(&out)?.into_owned(), on.read(&log_sum)?.into_owned()))
+}
+
+/// Rows that a block has no room for are refused, and so is a block with room for more keys than attention has memory for.
+fn refused(card: &Card, report: &mut Report) -> Result<()> {
+    let (on, case) = (Compute::Cuda(*card), Case::of(Layout::sequences(&[3]), [1, 1, 64], 1.0));
+    let mut step = StepRows::default();
+    case.layout.rows.iter().for_each(|row| step.push(0, 0, 0, row));
+    let room = StepRoom { rows: 3, ranges: 3, keys: 3 };
+    let few =
+        [StepRoom { rows: 4, ..room }, StepRoom { ranges: 2, ..room }, StepRoom { keys: 2, ..room }, room];
+    for room in few {
+        let written = StepBlock::new(on, room)?.write(&step).map_err(|error| error.kind());
+        let is_right = written.is_ok() == (room == few[3]) && written != Err(ErrorKind::Unavailable);
+        report.same("rows of a block", &format!("{room:?}: {written:?}"), &[u32::from(is_right)], &[1]);
+    }
+    let keys = StepRoom::keys_max(case.shape(), 3) + 1;
+    StepBlock::new(on, StepRoom { keys, ..room })?.write(&step)?;
+    let many = operation(card, &case, step.spans()).map(drop).map_err(|error| error.kind());
+    let is_refused = many == Err(ErrorKind::Unavailable);
+    report.same("attention of too many keys", &format!("{keys}: {many:?}"), &[u32::from(is_refused)], &[1]);
+    Ok(())
 }
 
 /// Returns the shape of a launch for tiles of rows of a group of heads.

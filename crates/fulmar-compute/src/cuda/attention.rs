@@ -21,7 +21,8 @@ const SEGMENT: usize = 256;
 const SLOTS: usize = 64;
 const SLOTS_OF_ROW: usize = 16;
 
-/// Most floats of the sums of all segments, 256 MiB. More rows and keys are attended to by tiles, with the same bits.
+/// Most floats of the sums of all segments, 256 MiB. More rows and keys are attended to by tiles, with the same bits, and not by
+/// steps that are captured.
 const SEGMENT_FLOATS_MAX: usize = 1 << 26;
 
 /// Inputs and results of a forward pass on a card.
@@ -84,44 +85,71 @@ pub(crate) fn attention(
 }
 
 /// Queues attention in bfloat16: a block of threads a segment of a row's keys if no two rows share a tile, as in steps of decoding,
-/// else a block a tile of rows. Both give a row the same bits.
+/// else a block a tile of rows. Both give a row the same bits. A plan with room for keys has the segments of all of them.
 fn in_halves(
     card: Card,
     shape: AttentionShape,
-    [q, keys, values]: [Slice<'_, bf16>; 3],
+    inputs: [Slice<'_, bf16>; 3],
     spans: &Spans,
     out: SliceMut<'_, bf16>,
     log_sum: SliceMut<'_, f32>,
 ) -> Result<()> {
     let AttentionShape { num_heads, num_kv_heads, head_dim } = shape;
     check_width(card, head_dim)?;
-    let (plan, tiles) = (plan_of(card, spans)?, row_tiles_of(card, shape, spans)?);
-    let AttentionPlan { rows, ranges } = &*plan;
-    let (rows, ranges) = (rows.argument(), ranges.argument());
-    let num_segments = tiles.most_keys.div_ceil(SEGMENT);
-    let num_sums = spans.num_rows() * num_heads * num_segments;
-    if tiles.largest > 1 || num_sums * head_dim > SEGMENT_FLOATS_MAX {
-        let grid = Grid {
-            shared_bytes: ((SLOTS + 2 * BLOCK) * (head_dim + 8) * 2 + head_dim / 2 * 128 * 4) as u32,
-            ..tiles.grid(shape)
-        };
-        let on_card = &tiles.on_card;
-        let arguments =
-            arguments![q, keys, values, rows, ranges, on_card, num_heads, num_kv_heads, out, log_sum];
-        return card.queue(&format!("attention_{head_dim}"), grid, arguments);
+    let (plan, num_rows) = (plan_of(card, spans)?, spans.num_rows());
+    if let Some(num_keys) = plan.keys_max {
+        if num_keys > segment_keys_max(shape, num_rows) {
+            return Err(kept::lacking(
+                card,
+                &format!("attention of {num_rows} rows with room for {num_keys} keys"),
+            ));
+        }
+        return by_segments(card, shape, inputs, &plan, (num_rows, num_keys), out, log_sum);
     }
+    let tiles = row_tiles_of(card, shape, spans)?;
+    if tiles.largest == 1 && tiles.most_keys <= segment_keys_max(shape, num_rows) {
+        return by_segments(card, shape, inputs, &plan, (num_rows, tiles.most_keys), out, log_sum);
+    }
+    let ([q, keys, values], AttentionPlan { rows, ranges, .. }) = (inputs, &*plan);
+    let (rows, ranges, on_card) = (rows.argument(), ranges.argument(), &tiles.on_card);
+    let grid = Grid {
+        shared_bytes: ((SLOTS + 2 * BLOCK) * (head_dim + 8) * 2 + head_dim / 2 * 128 * 4) as u32,
+        ..tiles.grid(shape)
+    };
+    let arguments = arguments![q, keys, values, rows, ranges, on_card, num_heads, num_kv_heads, out, log_sum];
+    card.queue(&format!("attention_{head_dim}"), grid, arguments)
+}
+
+/// Queues attention by segments for `num_rows` rows of up to `num_keys` keys.
+fn by_segments(
+    card: Card,
+    AttentionShape { num_heads, num_kv_heads, head_dim }: AttentionShape,
+    [q, keys, values]: [Slice<'_, bf16>; 3],
+    plan: &AttentionPlan,
+    (num_rows, num_keys): (usize, usize),
+    out: SliceMut<'_, bf16>,
+    log_sum: SliceMut<'_, f32>,
+) -> Result<()> {
+    let (rows, ranges) = (plan.rows.argument(), plan.ranges.argument());
+    let num_segments = num_keys.div_ceil(SEGMENT);
+    let num_sums = num_rows * num_heads * num_segments;
     let (sums, maxima) = (card.room::<f32>(num_sums * head_dim)?, card.room::<f32>(2 * num_sums)?);
     let parts = (num_heads / num_kv_heads).div_ceil(SLOTS_OF_ROW);
     let grid = Grid {
-        blocks: ((spans.num_rows() * num_kv_heads * parts) as u32, num_segments as u32),
+        blocks: ((num_rows * num_kv_heads * parts) as u32, num_segments as u32),
         threads: 32,
         shared_bytes: ((SLOTS_OF_ROW + 2 * BLOCK) * (head_dim + 8) * 2) as u32,
     };
     let arguments = arguments![q, keys, values, rows, ranges, num_heads, num_kv_heads, &sums, &maxima];
     card.queue(&format!("attention_segments_{head_dim}"), grid, arguments)?;
-    let grid = Grid { blocks: (spans.num_rows() as u32, num_heads as u32), threads: 256, shared_bytes: 0 };
+    let grid = Grid { blocks: (num_rows as u32, num_heads as u32), threads: 256, shared_bytes: 0 };
     let arguments = arguments![rows, &sums, &maxima, num_heads, num_segments, head_dim, out, log_sum];
     card.queue("attention_merge", grid, arguments)
+}
+
+/// Returns the most keys of a row for which the sums of all segments are at most [`SEGMENT_FLOATS_MAX`].
+pub(crate) fn segment_keys_max(shape: AttentionShape, num_rows: usize) -> usize {
+    SEGMENT_FLOATS_MAX / (num_rows * shape.num_heads * shape.head_dim).max(1) * SEGMENT
 }
 
 /// Refuses a width of heads without kernels in bfloat16.
@@ -142,13 +170,12 @@ pub(super) fn row_tiles_of(card: Card, shape: AttentionShape, spans: &Spans) -> 
     let rows_max = (SLOTS * shape.num_kv_heads / shape.num_heads).max(1);
     let make = || {
         let tiles = tiles_of_rows(spans, rows_max);
-        let keys_of = |row: &[(u32, u32)]| row.iter().map(|(first, end)| (end - first) as usize).sum();
         Ok(RowTiles {
             rows_max,
             on_card: card.upload(&tiles)?,
             largest: tiles.iter().map(|[first, end]| (end - first) as usize).max().unwrap_or(0),
             tiles,
-            most_keys: spans.rows().map(keys_of).max().unwrap_or(0),
+            most_keys: spans.most_keys(),
         })
     };
     spans.row_tiles.get(card, |tiles| tiles.rows_max == rows_max, make)

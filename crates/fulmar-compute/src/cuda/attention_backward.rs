@@ -86,7 +86,7 @@ fn in_halves(
     check_width(card, head_dim)?;
     let (plan, row_tiles) = (plan_of(card, spans)?, row_tiles_of(card, shape, spans)?);
     let key_tiles = key_tiles_of(card, spans, blocks, &row_tiles)?;
-    let AttentionPlan { rows, ranges } = &*plan;
+    let AttentionPlan { rows, ranges, .. } = &*plan;
     let (rows, ranges) = (rows.argument(), ranges.argument());
     let mut d_out = card.room::<bf16>(d_out_nhe.len())?;
     cast::f32_to_bf16(card, d_out_nhe, d_out.view_mut())?;

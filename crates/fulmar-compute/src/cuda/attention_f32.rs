@@ -27,6 +27,8 @@ pub(crate) struct AttentionPlan {
     pub rows: Words,
     /// The first row of each range, and the number of keys of its row before it.
     pub ranges: Words,
+    /// Most keys of a row that the launches of attention have room for, if they are the same for all rows with no more of them.
+    pub keys_max: Option<usize>,
 }
 
 /// The tiles of the backward pass.
@@ -144,7 +146,7 @@ impl AttentionPlan {
         let first = words.len();
         words.extend(ranges);
         let rows = Words::upload(card, &words)?;
-        Ok(Self { ranges: rows.from(first), rows })
+        Ok(Self { ranges: rows.from(first), rows, keys_max: None })
     }
 
     /// Returns the numbers of `rows` and of `ranges`, both in pairs.

@@ -66,17 +66,12 @@ impl<'a> PackedDecoder<'a> {
         Layer { panels: self.panels, ..self.decoder.layer(index, self.lora) }
     }
 
-    /// Returns whether the operations of a pass over one row a sequence have the same launches whatever the lengths of the
-    /// sequences, and no memory of their own: those of f32 decoders on a GPU. With bfloat16, operands are rounded into new memory.
-    pub(crate) fn has_fixed_launches(&self) -> bool {
-        let is_single = self.decoder.precision() == MatmulPrecision::F32;
-        self.decoder.compute() != Compute::Cpu && is_single && matches!(self.decoder.stored(), Floats::F32(_))
-    }
-
-    /// Returns the addresses of the weights that a pass reads.
+    /// Returns the addresses of the weights that a pass reads, with numbers that differ if its operations do.
     pub(crate) fn places(&self) -> Vec<u64> {
+        let (stored, precision) = (self.decoder.stored(), self.decoder.precision());
+        let kind = [matches!(stored, Floats::Bf16(_)), precision == MatmulPrecision::Bf16].map(u64::from);
         let merged = self.lora.map(MergedLora::places).unwrap_or_default();
-        std::iter::once(self.decoder.stored().place()).chain(merged).collect()
+        std::iter::once(stored.place()).chain(kind).chain(merged).collect()
     }
 
     pub(crate) fn head(&self) -> Head<'a> {

@@ -8,12 +8,14 @@
 //! later      one copy of the numbers of the rows, and the graph
 //! ```
 //! A graph has the addresses of what it reads: weights, pages, buffers. It holds while these are the same, whatever their values, so
-//! a step of an optimizer changes what it computes and not the graph. Draws are queued after it, as their options differ.
+//! a step of an optimizer changes what it computes and not the graph. What its operations allocate is memory of a pool, which all
+//! graphs of an engine share, as they run in order. Its launches have room for keys of a number that is doubled when a sequence gets
+//! longer; the bucket is then captured again. Draws are queued after it, as their options differ.
 
 use std::collections::BTreeMap;
 
-use fulmar_compute::{Compute, Graph, Memory, StepBlock};
-use fulmar_core::Result;
+use fulmar_compute::{Compute, Graph, GraphPool, Memory, StepBlock, StepRoom};
+use fulmar_core::{Dtype, ErrorKind, Result};
 
 use super::drawing::Drawer;
 use super::pass::StepBuffers;
@@ -24,6 +26,9 @@ use crate::outputs::FinishReason;
 /// Ranges of rows of the cache that a block has room for at first, for each of its rows.
 const RANGES_EACH: usize = 4;
 
+/// Keys of a row that the launches of attention in bfloat16 have room for at first.
+const KEYS_MIN: usize = 256;
+
 /// The graphs of decode steps.
 #[derive(Debug, Default)]
 pub(super) struct DecodeGraphs {
@@ -31,13 +36,15 @@ pub(super) struct DecodeGraphs {
     buckets: BTreeMap<usize, Bucket>,
     /// The addresses of what all graphs read and no bucket owns.
     places: Vec<u64>,
+    /// The memory that operations of the graphs allocate.
+    pool: GraphPool,
 }
 
 #[derive(Debug)]
 enum Bucket {
     /// One step had that many rows.
     Used,
-    /// Its buffers or its graph failed: such steps run as those of any size.
+    /// Its buffers failed, or a card that held them ran out of memory: such steps run as those of any size.
     Failed,
     Held(Box<Captured>),
 }
@@ -64,6 +71,19 @@ fn bucket_of(num_rows: usize, max_num_seqs: usize) -> usize {
     rounded.min(max_num_seqs.max(num_rows))
 }
 
+impl DecodeGraphs {
+    /// Drops all graphs and buffers, as the card has too little memory for other work with them. Those buckets are not used again.
+    /// Returns whether there were any.
+    pub(super) fn release(&mut self) -> bool {
+        let mut was_held = false;
+        for bucket in self.buckets.values_mut().filter(|bucket| matches!(bucket, Bucket::Held(_))) {
+            (*bucket, was_held) = (Bucket::Failed, true);
+        }
+        self.pool = GraphPool::default();
+        was_held
+    }
+}
+
 impl Scheduler {
     /// Runs the rows in the buffers of their bucket, by its graph if there is one, and adds padding to them. Returns the number of
     /// rows of the bucket, or `None` if the step is to run as steps of any size do.
@@ -71,10 +91,10 @@ impl Scheduler {
     /// # Errors
     /// The errors of a GPU. The bucket is then not used again.
     pub(super) fn run_bucket(&mut self, packed: PackedDecoder<'_>, rows: &mut Rows) -> Result<Option<usize>> {
-        if !self.can_capture(packed, rows) {
+        let size = bucket_of(rows.step.len(), self.options.max_num_seqs);
+        if !self.can_capture(packed, rows) || rows.step.most_keys() > keys_max(packed, size) {
             return Ok(None);
         }
-        let size = bucket_of(rows.step.len(), self.options.max_num_seqs);
         self.extend_rope(packed, rows);
         if packed.head().reserve_logits(self.options.max_num_seqs, &mut self.head).is_err() {
             return Ok(None);
@@ -90,26 +110,45 @@ impl Scheduler {
             }
             Some(Bucket::Failed) => return Ok(None),
             // Without memory for a bucket, steps run as before.
-            Some(Bucket::Used) => match Captured::new(packed, size) {
+            Some(Bucket::Used) => match Captured::new(packed, room_of(packed, rows, size)) {
                 Ok(captured) => Box::new(captured),
                 Err(_) => return Ok(None),
             },
             Some(Bucket::Held(captured)) => captured,
         };
         rows.step.pad(size, self.pool.spare_row());
-        self.run_captured(packed, rows, &mut captured)?;
+        match self.run_captured(packed, rows, &mut captured) {
+            Ok(()) => {}
+            // The step runs as those of any size, with the memory that the buckets held.
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                self.graphs.release();
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        }
         self.graphs.buckets.insert(size, Bucket::Held(captured));
         Ok(Some(size))
     }
 
-    /// Returns whether the step can be captured: each of its rows is the last one of a sequence that draws without drafts, and no
-    /// operation allocates memory or has a grid that depends on the lengths of the sequences.
+    /// Runs work that draws nothing before it fails, and once more with the memory of the graphs if a card has too little.
+    ///
+    /// # Errors
+    /// The errors of `work`.
+    pub(super) fn with_memory_of_graphs<T>(&mut self, work: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
+        match work(self) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory && self.graphs.release() => work(self),
+            done => done,
+        }
+    }
+
+    /// Returns whether the step can be captured: it is on a GPU, and each of its rows is the last one of a sequence that draws
+    /// without drafts.
     fn can_capture(&self, packed: PackedDecoder<'_>, rows: &Rows) -> bool {
         let draws = |&(index, count): &(usize, usize)| {
             let sequence = &self.running[index];
             count == 1 && sequence.computed + 1 == sequence.len() && sequence.num_drawn() > 0
         };
-        packed.has_fixed_launches()
+        packed.decoder.compute() != Compute::Cpu
             && rows.kept.is_empty()
             && !rows.counts.is_empty()
             && rows.counts.iter().all(draws)
@@ -130,7 +169,8 @@ impl Scheduler {
     ) -> Result<()> {
         let Compute::Cuda(card) = packed.decoder.compute() else { return Ok(()) };
         if !captured.block.has_room(&rows.step) {
-            (captured.block, captured.graph) = (block_of(packed, rows)?, None);
+            let room = room_of(packed, rows, rows.step.len());
+            (captured.block, captured.graph) = (StepBlock::new(packed.decoder.compute(), room)?, None);
         }
         captured.block.write(&rows.step)?;
         if let Some(graph) = &mut captured.graph {
@@ -142,12 +182,15 @@ impl Scheduler {
             );
             return graph.queue();
         }
-        self.queue_step(packed, rows, captured)?;
-        if !captured.has_failed {
-            captured.graph = card.capture(|| self.queue_step(packed, rows, captured)).ok();
-            captured.has_failed = captured.graph.is_none();
-        }
-        Ok(())
+        let pool = self.graphs.pool.clone();
+        pool.run(|| {
+            self.queue_step(packed, rows, captured)?;
+            if !captured.has_failed {
+                captured.graph = card.capture(|| self.queue_step(packed, rows, captured)).ok();
+                captured.has_failed = captured.graph.is_none();
+            }
+            Ok(())
+        })
     }
 
     /// Queues all that a graph has.
@@ -170,36 +213,58 @@ impl Scheduler {
         drawers: &[Drawer],
         bucket: usize,
     ) -> Result<Vec<(usize, FinishReason)>> {
-        let Some(Bucket::Held(captured)) = self.graphs.buckets.remove(&bucket) else { return Ok(Vec::new()) };
+        let held = self.graphs.buckets.insert(bucket, Bucket::Failed);
+        let Some(Bucket::Held(mut captured)) = held else { return Ok(Vec::new()) };
         let is_known = packed.head().is_one_chunk(bucket);
         let ended = self.draw_normed(packed, drawers, &captured.normed, is_known);
-        self.graphs.buckets.insert(bucket, Bucket::Held(captured));
-        ended
+        if !matches!(&ended, Err(error) if error.kind() == ErrorKind::OutOfMemory) {
+            self.graphs.buckets.insert(bucket, Bucket::Held(captured));
+            return ended;
+        }
+        // Nothing is drawn yet: it is tried again with the memory that the buckets held.
+        let normed = std::mem::take(&mut captured.normed);
+        drop(captured);
+        self.graphs.release();
+        self.draw_normed(packed, drawers, &normed, is_known)
     }
 }
 
 impl Captured {
     /// Allocates the buffers of a bucket.
-    fn new(packed: PackedDecoder<'_>, num_rows: usize) -> Result<Self> {
+    fn new(packed: PackedDecoder<'_>, room: StepRoom) -> Result<Self> {
         let (compute, config) = (packed.decoder.compute(), packed.decoder.config());
         let mut buffers = StepBuffers::default();
-        buffers.resize(packed, num_rows);
+        buffers.resize(packed, room.rows);
         compute.check()?;
         Ok(Self {
-            block: StepBlock::new(compute, num_rows, RANGES_EACH * num_rows)?,
+            block: StepBlock::new(compute, room)?,
             buffers,
-            normed: compute.zeros(num_rows * config.hidden_size)?,
-            inv_rms: compute.zeros(num_rows)?,
+            normed: compute.zeros(room.rows * config.hidden_size)?,
+            inv_rms: compute.zeros(room.rows)?,
             graph: None,
             has_failed: false,
         })
     }
 }
 
-/// Returns a block with twice the room for ranges that the rows need, as sequences get longer.
-fn block_of(packed: PackedDecoder<'_>, rows: &Rows) -> Result<StepBlock> {
-    let num_ranges = rows.step.spans().rows().map(<[_]>::len).sum::<usize>();
-    StepBlock::new(packed.decoder.compute(), rows.step.len(), 2 * num_ranges)
+/// Returns room for `size` rows, the given ones and padding, with twice the ranges that they need and up to twice the keys, as
+/// sequences get longer.
+fn room_of(packed: PackedDecoder<'_>, rows: &Rows, size: usize) -> StepRoom {
+    let ranges = (2 * rows.step.num_ranges() + size).max(RANGES_EACH * size);
+    let keys = match packed.decoder.activation_dtype() {
+        Dtype::Bf16 => rows.step.most_keys().next_power_of_two().max(KEYS_MIN),
+        // Launches do not depend on the keys.
+        _ => usize::MAX,
+    };
+    StepRoom { rows: size, ranges, keys: keys.min(keys_max(packed, size)) }
+}
+
+/// Returns the most keys of a row for which steps of `size` rows can be captured.
+fn keys_max(packed: PackedDecoder<'_>, size: usize) -> usize {
+    match packed.decoder.activation_dtype() {
+        Dtype::Bf16 => StepRoom::keys_max(packed.decoder.config().attention(), size),
+        _ => usize::MAX,
+    }
 }
 
 #[cfg(test)]
