@@ -4,8 +4,8 @@ import { raw } from '../native/index.js'
 import { call } from './error.js'
 
 /**
- * Name of a device: `cuda` is the first GPU. `auto` is the first GPU that can be used, or the CPU: where there is none, and for what
- * runs on the CPU alone.
+ * Name of a device: `cuda` is the first GPU. `auto` is the first GPU that can be used; without one, and for what runs on the CPU alone, it
+ * is the CPU.
  */
 export type DeviceName = 'auto' | 'cpu' | 'cuda' | `cuda:${number}`
 
