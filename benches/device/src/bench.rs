@@ -1,10 +1,8 @@
 //! Times of kernels, as a share of the bandwidth of a copy that is measured first, in the same process, then those of whole decoders.
 
 mod attention;
+mod copies;
 mod decoder;
-
-use std::hint::black_box;
-use std::time::Instant;
 
 use bytemuck::Pod;
 use fulmar_core::{Result, Rng};
@@ -226,9 +224,9 @@ pub fn measure(card: &Card, options: &Options) -> Result<bool> {
     for bench in BENCHES.iter().filter(|bench| options.has(bench.file) && is_possible(card, bench)) {
         add(bench.name, record(card, bench, copy))?;
     }
-    if options.has("copies") {
-        add("upload", host_copy(card, "upload"))?;
-        add("download", host_copy(card, "download"))?;
+    if options.only.is_none() {
+        add("upload", copies::record(card, "upload"))?;
+        add("download", copies::record(card, "download"))?;
     }
     for bench in decoder::BENCHES.iter().filter(|_| options.has("decoder")) {
         add(bench.name, bench.record(card))?;
@@ -293,36 +291,6 @@ fn copy_bandwidth(card: &Card) -> Result<f64> {
     let times = rounds(card, &mut || card.copy(from.view(), to.view_mut()))?;
     let faster = times.into_iter().fold(f64::INFINITY, f64::min);
     Ok(2.0 * 4.0 * len as f64 / faster / 1e6)
-}
-
-/// Returns the record of copies between the host and new memory, until they are done, by the clock of the host.
-fn host_copy(card: &Card, name: &str) -> Result<Value> {
-    let len = sized(card, 1 << 24, 1 << 18);
-    let values = vec![1.0_f32; len];
-    let there = card.upload(&values)?;
-    let copy = || -> Result<f64> {
-        let start = Instant::now();
-        if name == "upload" {
-            let _copied = card.upload(&values)?;
-            card.finish()?;
-        } else {
-            black_box(there.read()?);
-        }
-        Ok(start.elapsed().as_secs_f64() * 1e3)
-    };
-    let median = |_| {
-        let mut times = (0..TIMES).map(|_| copy()).collect::<Result<Vec<_>>>()?;
-        times.sort_by(f64::total_cmp);
-        Ok(times[TIMES / 2])
-    };
-    let milliseconds = (0..ROUNDS).map(median).collect::<Result<Vec<_>>>()?;
-    let slower = milliseconds.iter().copied().fold(0.0, f64::max);
-    Ok(json!({
-        "name": name,
-        "shape": format!("{} MiB", len >> 18),
-        "milliseconds": milliseconds,
-        "gigabytes_per_second": 4.0 * len as f64 / slower / 1e6,
-    }))
 }
 
 fn log_prob(card: &Card) -> Result<Work> {

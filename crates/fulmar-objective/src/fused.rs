@@ -212,7 +212,8 @@ pub struct LinearHead<'a> {
     pub temperature: f64,
     /// The precision of the products, forward and backward. Panels keep the precision that they were packed for.
     pub precision: MatmulPrecision,
-    /// The device. [`LinearHead::log_probs`] and [`LinearHead::backward`] copy to it what is elsewhere; for the other methods all is there.
+    /// The device. [`LinearHead::log_probs`], [`LinearHead::log_probs_and_squares`] and [`LinearHead::backward`] copy hidden states,
+    /// weights and bias to it; the other methods need them there.
     pub compute: Compute,
 }
 
