@@ -1,6 +1,6 @@
 //! The texts of many conversations in one call: JavaScript cuts one text into parts faster than it takes many.
 
-use fulmar_core::{Error, ErrorKind};
+use fulmar_core::{Error, ErrorKind, num_utf16_units};
 
 use crate::history::packed::Records;
 use crate::{RenderOptions, Renderer, Result, Tools};
@@ -63,17 +63,6 @@ fn render_next(renderer: &dyn Renderer, options: &str, records: &mut Records<'_>
 /// Begins a record of options with a generation prompt.
 const PROMPT: char = 'p';
 
-/// Returns the length of `text` in UTF-16: every byte that begins a character is one unit, and a second one if the character has
-/// four bytes.
-pub(crate) fn num_utf16_units(text: &str) -> usize {
-    let units = |bytes: &[u8]| -> u8 {
-        bytes.iter().map(|byte| u8::from(byte & 0xc0 != 0x80) + u8::from(*byte >= 0xf0)).sum()
-    };
-    // The sum of 64 bytes fits into one byte, so the compiler adds many at a time.
-    let (blocks, rest) = text.as_bytes().as_chunks::<64>();
-    blocks.iter().map(|block| usize::from(units(block))).sum::<usize>() + usize::from(units(rest))
-}
-
 fn too_long(num_units: usize) -> Error {
     let detail = format!("texts must have at most {} units together: got {num_units}", u32::MAX);
     Error::new(ErrorKind::LimitExceeded, detail)
@@ -108,17 +97,6 @@ mod tests {
         }
         assert_eq!((start, texts.ends.len()), (units.len(), chats.len()));
         assert_eq!(render_texts(&renderer, "", 0).unwrap(), RenderedTexts::default());
-    }
-
-    #[test]
-    fn units_are_those_of_utf16() {
-        for piece in ["", "a", "\u{7f}\u{80}", "\u{7ff}\u{800}", "\u{ffff}", "\u{10000}\u{10ffff}", "aß日😀"]
-        {
-            for count in [1, 7, 40] {
-                let text = piece.repeat(count);
-                assert_eq!(num_utf16_units(&text), text.encode_utf16().count(), "{count} x {piece:?}");
-            }
-        }
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! The contract between conversations and token ids.
 
-use fulmar_core::{Error, ErrorKind};
+use fulmar_core::{Error, ErrorKind, num_utf16_units};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::rendered_texts::num_utf16_units;
 use crate::{Message, Rendered, Result, Tools};
 
 /// The origin of a token.

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 
+use memchr::memchr2;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -113,12 +114,12 @@ pub fn restore_integers(json: &str) -> Cow<'_, str> {
 /// Returns the index of the byte after the closing quote of the string that opens at `start`.
 fn end_of_text(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'"' => return at + 1,
-            b'\\' => at += 2,
-            _ => at += 1,
+    while let Some(found) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        at += found;
+        if bytes[at] == b'"' {
+            return at + 1;
         }
+        at += 2;
     }
     bytes.len()
 }

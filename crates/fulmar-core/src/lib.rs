@@ -12,6 +12,7 @@ mod number;
 mod regular_file;
 mod rng;
 mod shape;
+mod utf16;
 
 pub use device::Device;
 pub use dtype::Dtype;
@@ -24,3 +25,4 @@ pub use number::{id_from_f64, index_from_f64, indices_from_f64, integer_from_f64
 pub use regular_file::{open_regular, read_exact_at};
 pub use rng::{Rng, RngState};
 pub use shape::num_elements;
+pub use utf16::num_utf16_units;

@@ -1,6 +1,6 @@
 //! A template's input as JSON text, the form of other languages.
 
-use fulmar_core::{Result, exact_options_from_json};
+use fulmar_core::{Result, exact_options_from_json, num_utf16_units};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
@@ -74,7 +74,7 @@ impl RenderedText {
         let edges = self.assistant_spans.as_ref()?.as_flattened();
         let (mut at, mut units) = (0, 0);
         let to_units = |&edge: &usize| {
-            units += self.text[at..edge].encode_utf16().count();
+            units += num_utf16_units(&self.text[at..edge]);
             at = edge;
             units as u32
         };

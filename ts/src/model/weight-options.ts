@@ -27,8 +27,8 @@ export interface WeightOptions {
   readonly device?: DeviceName
   /**
    * Precision of the operands of products, in the layers and in the vocabulary head, forward and backward. `bf16` rounds both
-   * operands to nearest, as `torch.set_float32_matmul_precision('medium')` may: up to twice as fast on processors with
-   * AVX512-BF16, with the same bits but slower than `f32` on others. Weights, sums, norms, attention, log-probs, gradients and
+   * operands to nearest, as `torch.set_float32_matmul_precision('medium')` may: up to twice as fast on AMD's processors with
+   * AVX512-BF16, with the same bits but slower than `f32` on others, Intel's among them. Weights, sums, norms, attention, log-probs, gradients and
    * optimizers stay in f32. Engines of the decoder compute likewise, so the log-probs of sampled tokens are still those of
    * `Decoder.forward`.
    * @default 'f32'

@@ -62,8 +62,8 @@ export type ModelConfig = CoreOptions & {
   /** Dtype of the stored weights; optimizer state stays in f32. */
   readonly dtype: WeightDtype
   /**
-   * Precision of products, for rollouts and training alike: `bf16` takes up to half the time on processors with AVX512-BF16. A
-   * resumed run must have that of its checkpoint.
+   * Precision of products, for rollouts and training alike: `bf16` takes down to half the time on AMD's processors with
+   * AVX512-BF16, and more time on others. A resumed run must have that of its checkpoint.
    */
   readonly matmulPrecision: MatmulPrecision
   /** Device of the weights: `cpu`, or `cuda:0` for weights in `f32`. A run may resume on another one. */

@@ -10,8 +10,8 @@ pub enum MatmulPrecision {
     #[default]
     F32,
     /// bfloat16: each number of both operands is rounded to the nearest, ties to even, and to 0 below `2^-126`. Up to
-    /// twice as fast on processors with AVX512-BF16; others give the same bits, but take longer than in single
-    /// precision.
+    /// twice as fast on AMD's processors with AVX512-BF16. All others give the same bits; many rows take about twice as long
+    /// there as in single precision, with Intel's AVX512-BF16 too.
     Bf16,
 }
 

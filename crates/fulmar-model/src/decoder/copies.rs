@@ -121,8 +121,8 @@ impl Decoder {
     }
 
     /// Computes products in `precision` from now on: those of the layers and of the vocabulary head, forward and
-    /// backward. With [`MatmulPrecision::Bf16`] they round both operands to bfloat16, and take up to half the time on
-    /// processors with AVX512-BF16. Weights, sums, norms, attention, log-probs, gradients and the optimizer stay in
+    /// backward. With [`MatmulPrecision::Bf16`] they round both operands to bfloat16, and take down to half the time on
+    /// AMD's processors with AVX512-BF16, twice the time on Intel's. Weights, sums, norms, attention, log-probs, gradients and the optimizer stay in
     /// single precision. An engine computes likewise, so that the log-probs of its tokens are still those of
     /// [`Decoder::forward`], bit for bit; other processors give the same products. Drops gradients.
     ///
