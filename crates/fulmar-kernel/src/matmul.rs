@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn every_layout_equals_the_triple_loop_in_double_precision() {
         for (rows, inner, cols) in
-            [(1, 5, 3), (3, 64, 7), (33, 17, 65), (130, 128, 96), (4, 1300, 37), (7, 1, 4)]
+            [(1, 5, 3), (3, 64, 7), (33, 17, 65), (130, 128, 96), (4, 1300, 37), (7, 1, 4), (450, 30, 170)]
         {
             let (a, b) = (random(1, rows * inner), random(2, inner * cols));
             let a_t = MatRef::new(&a, inner, rows).transposed();
@@ -369,6 +369,8 @@ mod tests {
             (13, 1290, 97),
             (97, 40, 130),
             (200, 650, 40),
+            (400, 650, 70),
+            (500, 0, 5),
             (4, 0, 5),
             (9, 0, 5),
         ] {
@@ -402,7 +404,9 @@ mod tests {
 
     #[test]
     fn packed_weights_give_the_bits_of_unpacked_ones() {
-        for (rows, inner, cols) in [(1, 576, 192), (2, 40, 200), (6, 700, 33), (40, 64, 96), (300, 130, 65)] {
+        for (rows, inner, cols) in
+            [(1, 576, 192), (2, 40, 200), (6, 700, 33), (40, 64, 96), (300, 130, 65), (600, 70, 100)]
+        {
             let (a, wide) = (random(1, rows * inner), random(2, inner * cols));
             let mut halves = vec![bf16::ZERO; wide.len()];
             f32_to_bf16(&wide, &mut halves);
@@ -429,14 +433,18 @@ mod tests {
             let packed = Panels::of(weights[1][..].into(), widths[1], inner).unwrap();
             let packed_halves = Panels::of(halves[..].into(), widths[2], inner).unwrap();
             let unpacked = |at: usize| MatRef::new(&weights[at], widths[at], inner).transposed();
-            let rights = [unpacked(0), packed.transposed(), packed_halves.transposed(), unpacked(3)];
             let left = MatRef::new(&a, rows, inner);
-            let (mut together, mut alone) =
-                (widths.map(|cols| vec![1.0; rows * cols]), widths.map(|cols| vec![2.0; rows * cols]));
-            let mut products: Vec<_> = together.iter_mut().map(Vec::as_mut_slice).zip(rights).collect();
-            matmul_each(left, &mut products);
-            alone.iter_mut().zip(rights).for_each(|(out, right)| matmul(out, left, right, false));
-            assert_eq!(together, alone, "{rows} x {inner}");
+            for rights in [
+                [unpacked(0), packed.transposed(), packed_halves.transposed(), unpacked(3)],
+                [0, 1, 2, 3].map(unpacked),
+            ] {
+                let (mut together, mut alone) =
+                    (widths.map(|cols| vec![1.0; rows * cols]), widths.map(|cols| vec![2.0; rows * cols]));
+                let mut products: Vec<_> = together.iter_mut().map(Vec::as_mut_slice).zip(rights).collect();
+                matmul_each(left, &mut products);
+                alone.iter_mut().zip(rights).for_each(|(out, right)| matmul(out, left, right, false));
+                assert_eq!(together, alone, "{rows} x {inner}");
+            }
         }
         matmul_each(MatRef::new(&[], 0, 3), &mut [(&mut [], MatRef::new(&[0.0; 6], 3, 2))]);
         matmul_each(MatRef::new(&[1.0], 1, 1), &mut []);

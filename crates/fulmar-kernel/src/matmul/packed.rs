@@ -4,7 +4,7 @@
 //! for each block of rows and group of panels, on all cores:
 //!     for each block of inputs:
 //!         rows are packed as [tile][input][row]                  from 7 rows on
-//!         for each panel, packed now or before as [input][32]:
+//!         for each panel, packed now, once for all blocks of rows, or before, as [input][32]:
 //!             for each tile of up to 12 rows:                    sums in registers: sum = x[k] w[k] + sum
 //! ```
 //! Sums go through memory between blocks of inputs, which changes no bit.
@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use super::panels::{Format, LINE, Line, resize};
+use super::panels::{Format, LINE, Line, grow};
 use super::rounded::{round_inputs, round_outputs};
 use super::tile::{self, Operands, PANEL, Pair, Place, Places, Stored, Vector};
 use super::transpose::transpose;
@@ -34,6 +34,10 @@ const TASKS: usize = 8;
 const PANELS_MIN: usize = 2;
 /// Most floats of rows that are packed once for all tasks. Else each task packs its own.
 const SHARED: usize = 1 << 20;
+/// Most floats of weights that are packed once for all blocks of rows: they then stay in a cache of many cores, if not in that of one.
+const SHARED_WEIGHTS: usize = 1 << 22;
+/// Fewest blocks of rows for which weights are packed once, which is one more pass through memory.
+const SHARED_BLOCKS: usize = 3;
 /// Most rows that are not packed.
 const UNPACKED_ROWS: usize = 6;
 /// Fewest multiply-adds for a thread of their own.
@@ -122,7 +126,10 @@ impl Product<'_> {
             return;
         }
         let are_packed = self.factors.iter().all(|factor| factor.right.panels.is_some());
-        let most = if are_packed { ROWS } else { PACKING_ROWS };
+        let packs_once = self.factors.iter().all(|factor| factor.right.panels.is_none())
+            && rows.div_ceil(PACKING_ROWS) >= SHARED_BLOCKS
+            && panels * PANEL * inputs <= SHARED_WEIGHTS;
+        let most = if are_packed || packs_once { ROWS } else { PACKING_ROWS };
         let block_rows = rows.div_ceil(rows.div_ceil(most)).next_multiple_of(V::ROWS);
         let row_blocks = rows.div_ceil(block_rows);
         let fewest = if self.reads_rows() { V::panels(rows) } else { PANELS_MIN };
@@ -132,7 +139,7 @@ impl Product<'_> {
         let mut shared = SHARED_ROWS.take();
         let is_shared = groups.len() > 1 && rows * inputs <= SHARED && !self.reads_rows();
         if is_shared {
-            resize(&mut shared, rows * inputs);
+            grow(&mut shared, rows * inputs);
             for block in 0..row_blocks {
                 let rows = block_of(rows, block_rows, block);
                 let to = &mut floats_of(&mut shared)[rows.start * inputs..rows.end * inputs];
@@ -142,11 +149,17 @@ impl Product<'_> {
                 }
             }
         }
+        let mut weights = PACKED_WEIGHTS.take();
+        if packs_once {
+            self.pack_weights(&mut weights);
+        }
         for_tasks(row_blocks * groups.len(), TASK_WORK / work, |task| {
-            let (factor, panels) = &groups[task % groups.len()];
+            let Group { factor, before, panels } = &groups[task % groups.len()];
             let rows = block_of(rows, block_rows, task / groups.len());
             let shared = is_shared.then(|| shared.as_ptr().cast::<f32>().wrapping_add(rows.start * inputs));
-            let task = Task { of: self, factor, rows, shared, panels: panels.clone() };
+            let weights = weights.as_ptr().cast::<f32>().wrapping_add(before * inputs * PANEL);
+            let weights = packs_once.then_some(weights);
+            let task = Task { of: self, factor, rows, shared, weights, panels: panels.clone() };
             let mut scratch = SCRATCH.take();
             // SAFETY: what the caller promised, and the outputs of a task are its own.
             unsafe {
@@ -157,16 +170,40 @@ impl Product<'_> {
             }
             SCRATCH.set(scratch);
         });
+        PACKED_WEIGHTS.set(weights);
         SHARED_ROWS.set(shared);
     }
 
     /// Cuts the panels of each factor into groups of at most `at_once`.
-    fn groups(&self, at_once: usize) -> Vec<(&Factor<'_>, Range<usize>)> {
-        let of = |factor: &'_ Factor<'_>| {
+    fn groups(&self, at_once: usize) -> Vec<Group<'_>> {
+        let (mut groups, mut before) = (Vec::new(), 0);
+        for factor in self.factors {
             let panels = factor.num_panels();
-            (0..panels).step_by(at_once).map(move |first| first..panels.min(first + at_once))
-        };
-        self.factors.iter().flat_map(|factor| of(factor).map(move |panels| (factor, panels))).collect()
+            let parts = (0..panels).step_by(at_once).map(|first| first..panels.min(first + at_once));
+            groups.extend(parts.map(|panels| Group { factor, before, panels }));
+            before += panels;
+        }
+        groups
+    }
+
+    /// Packs the panels of all factors, one after another, over all inputs.
+    fn pack_weights(&self, to: &mut Vec<Line>) {
+        let (inputs, windows) = (self.left.cols, self.groups(WINDOW));
+        let floats = inputs * PANEL;
+        let panels: usize = self.factors.iter().map(Factor::num_panels).sum();
+        grow(to, panels * floats);
+        let first = Place { first: NonNull::from(&mut floats_of(to)[..]).cast(), stride: floats };
+        for_tasks(windows.len(), TASK_WORK / (WINDOW * floats).max(1), |window| {
+            let Group { factor, before, panels } = &windows[window];
+            // SAFETY: each task writes to panels of its own, which are inside the lines.
+            let to = unsafe {
+                let first = first.at(before + panels.start, 0).first;
+                std::slice::from_raw_parts_mut(first.as_ptr(), panels.len() * floats)
+            };
+            let mut scratch = SCRATCH.take();
+            pack(factor.right, panels.clone(), 0..inputs, to, &mut scratch.wide);
+            SCRATCH.set(scratch);
+        });
     }
 
     /// Returns whether rows are few enough to be read without packing.
@@ -211,6 +248,14 @@ impl Product<'_> {
     }
 }
 
+/// Some panels of a factor.
+struct Group<'a> {
+    factor: &'a Factor<'a>,
+    /// The number of panels of all factors before it.
+    before: usize,
+    panels: Range<usize>,
+}
+
 /// Prefetches some floats. Those behind the slice are no error.
 #[inline(always)]
 fn fetch(from: &[f32], first: usize, len: usize) {
@@ -240,14 +285,16 @@ fn part(len: usize, count: usize, index: usize) -> Range<usize> {
 thread_local! {
     /// The packed rows of a product that this thread shares with others.
     static SHARED_ROWS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    /// The packed weights of a product that this thread shares with others.
+    static PACKED_WEIGHTS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     /// The buffers of this thread's tasks.
     static SCRATCH: Cell<Scratch> = const { Cell::new(Scratch::new()) };
 }
 
 /// Packed operands of a task, and its sums.
-pub(super) struct Scratch {
+struct Scratch {
     rows: Vec<Line>,
-    pub panels: Vec<Line>,
+    panels: Vec<Line>,
     sums: Vec<f32>,
     wide: Vec<f32>,
 }
@@ -271,6 +318,8 @@ struct Task<'a> {
     rows: Range<usize>,
     /// The rows, packed by [`Product::pack_rows`] for all tasks.
     shared: Option<*const f32>,
+    /// The factor's panels, packed by [`Product::pack_weights`] for all tasks.
+    weights: Option<*const f32>,
     panels: Range<usize>,
 }
 
@@ -305,7 +354,7 @@ impl Task<'_> {
                     (self.of.row(self.rows.start, inputs.start), Some(self.of.left.row_stride))
                 }
                 None => {
-                    resize(&mut scratch.rows, num_rows * inputs.len());
+                    grow(&mut scratch.rows, num_rows * inputs.len());
                     let to = &mut floats_of(&mut scratch.rows)[..num_rows * inputs.len()];
                     self.of.pack_rows::<V>(self.rows.clone(), inputs.clone(), to);
                     (scratch.rows.as_ptr().cast(), None)
@@ -331,20 +380,27 @@ impl Task<'_> {
         let num_rows = self.rows.len();
         let tiles = num_rows.div_ceil(V::ROWS);
         let (mut panel, mut window) = (self.panels.start, self.panels.start..self.panels.start);
+        let items = self.of.left.cols * W::ITEMS;
+        let whole = |panel: usize| match (packed, self.weights) {
+            (Some(packed), _) => Some(packed.panel::<W>(panel)),
+            (None, Some(weights)) => Some(weights.cast::<W>().wrapping_add(panel * items)),
+            (None, None) => None,
+        };
         while panel < self.panels.end {
-            if packed.is_none() && panel == window.end {
+            let whole = whole(panel);
+            if whole.is_none() && panel == window.end {
                 window = panel..self.panels.end.min(panel + WINDOW);
-                pack(self.factor.right, window.clone(), inputs.clone(), scratch);
+                let floats = window.len() * inputs.len() * PANEL;
+                grow(&mut scratch.panels, floats);
+                let to = &mut floats_of(&mut scratch.panels)[..floats];
+                pack(self.factor.right, window.clone(), inputs.clone(), to, &mut scratch.wide);
             }
             let most = if tiles == 1 { V::panels(num_rows) } else { 1 };
-            let is_whole = panel + most <= if packed.is_some() { self.panels.end } else { window.end }
+            let is_whole = panel + most <= if whole.is_some() { self.panels.end } else { window.end }
                 && (panel + most) * PANEL <= num_cols;
             let count = if is_whole { most } else { 1 };
-            let (first, panel_items) = match packed {
-                Some(packed) => (
-                    packed.panel::<W>(panel).wrapping_add(inputs.start * W::ITEMS),
-                    self.of.left.cols * W::ITEMS,
-                ),
+            let (first, panel_items) = match whole {
+                Some(first) => (first.wrapping_add(inputs.start * W::ITEMS), items),
                 None => {
                     let items = inputs.len() * PANEL;
                     (scratch.panels.as_ptr().cast::<W>().wrapping_add((panel - window.start) * items), items)
@@ -355,7 +411,7 @@ impl Task<'_> {
                 let tile = part(num_rows, tiles, index);
                 let ahead = if tiles == 1 { AHEAD } else { NEAR };
                 // The tiles of a panel prefetch the next one, a share each.
-                let share = (W::ITEMS * size_of::<W>()).div_ceil(tiles) * usize::from(packed.is_some());
+                let share = (W::ITEMS * size_of::<W>()).div_ceil(tiles) * usize::from(whole.is_some());
                 let next = first.wrapping_add(panel_items).wrapping_byte_add(index * share * inputs.len());
                 let operands = Operands {
                     rows: first_row.wrapping_add(tile.start * inputs.len()),
@@ -383,17 +439,21 @@ impl Task<'_> {
 }
 
 /// Returns the floats of lines.
-pub(super) fn floats_of(lines: &mut [Line]) -> &mut [f32] {
+fn floats_of(lines: &mut [Line]) -> &mut [f32] {
     // SAFETY: a line is `LINE` floats without padding.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * LINE) }
 }
 
 /// Packs some inputs of panels of an unpacked weight, each as `[input][PANEL]`; words of two inputs if the product
-/// rounds its operands.
-pub(super) fn pack(right: MatRef<'_>, panels: Range<usize>, inputs: Range<usize>, scratch: &mut Scratch) {
+/// rounds its operands. Outputs that the weight does not have are left as they are. `wide` is memory for its own use.
+pub(super) fn pack(
+    right: MatRef<'_>,
+    panels: Range<usize>,
+    inputs: Range<usize>,
+    to: &mut [f32],
+    wide: &mut Vec<f32>,
+) {
     let (cols, floats) = (panels.start * PANEL..right.cols.min(panels.end * PANEL), inputs.len() * PANEL);
-    resize(&mut scratch.panels, panels.len() * floats);
-    let to = &mut floats_of(&mut scratch.panels)[..panels.len() * floats];
     if inputs.is_empty() {
         return;
     }
@@ -423,19 +483,19 @@ pub(super) fn pack(right: MatRef<'_>, panels: Range<usize>, inputs: Range<usize>
         let of_col = |col: usize| col * right.col_stride + inputs.start..col * right.col_stride + inputs.end;
         match right.data {
             _ if is_rounded => {
-                round_outputs(right, col..end, inputs.clone(), &mut scratch.wide);
-                transpose(&scratch.wide, inputs.len(), inputs.len(), to, PANEL);
+                round_outputs(right, col..end, inputs.clone(), wide);
+                transpose(wide, inputs.len(), inputs.len(), to, PANEL);
             }
             Floats::F32(data) => {
                 let from = &data[of_col(col).start..of_col(end - 1).end];
                 transpose(from, right.col_stride, inputs.len(), to, PANEL);
             }
             data @ Floats::Bf16(_) => {
-                scratch.wide.resize((end - col) * inputs.len(), 0.0);
-                for (col, wide) in (col..end).zip(scratch.wide.chunks_exact_mut(inputs.len())) {
+                wide.resize((end - col) * inputs.len(), 0.0);
+                for (col, wide) in (col..end).zip(wide.chunks_exact_mut(inputs.len())) {
                     data.slice(of_col(col)).copy_to(wide);
                 }
-                transpose(&scratch.wide, inputs.len(), inputs.len(), to, PANEL);
+                transpose(wide, inputs.len(), inputs.len(), to, PANEL);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::collections::TryReserveError;
 
 use half::bf16;
 
-use super::packed::{Scratch, floats_of, pack};
+use super::packed::pack;
 use super::quantized::{BLOCK, BLOCK_BYTES, quantize_panel};
 use super::rounded::num_words;
 use super::tile::{PANEL, Pair, Stored};
@@ -25,8 +25,15 @@ pub(super) struct Line([f32; LINE]);
 pub(super) const LINE: usize = 16;
 
 /// Resizes lines to hold `floats`.
-pub(super) fn resize(lines: &mut Vec<Line>, floats: usize) {
+fn resize(lines: &mut Vec<Line>, floats: usize) {
     lines.resize(floats.div_ceil(LINE), ZEROS);
+}
+
+/// Makes room for `floats` in lines that are written before they are read.
+pub(super) fn grow(lines: &mut Vec<Line>, floats: usize) {
+    if lines.len() * LINE < floats {
+        resize(lines, floats);
+    }
 }
 
 const ZEROS: Line = Line([0.0; LINE]);
@@ -149,9 +156,8 @@ impl Panels {
         }
         let right = MatRef::of(weight, outputs, inputs).transposed().in_precision(precision);
         self.fill([outputs, inputs], Format::Rounded, |panel, to| {
-            let (mut scratch, words) = (Scratch::default(), num_words(inputs));
-            pack(right, panel..panel + 1, 0..words, &mut scratch);
-            to.copy_from_slice(&floats_of(&mut scratch.panels)[..words * PANEL]);
+            to.fill(0.0);
+            pack(right, panel..panel + 1, 0..num_words(inputs), to, &mut Vec::new());
         })
     }
 
@@ -183,12 +189,12 @@ impl Panels {
     pub fn quantize(&mut self, right: MatRef<'_>) -> Result<(), TryReserveError> {
         let (right, inputs) = (right.in_precision(MatmulPrecision::F32), right.rows);
         self.fill([right.cols, inputs], Format::Q8, |panel, to| {
-            let mut scratch = Scratch::default();
             if let Some(packed) = right.panels {
                 return quantize_panel(&packed.widen(panel), to);
             }
-            pack(right, panel..panel + 1, 0..inputs, &mut scratch);
-            quantize_panel(&floats_of(&mut scratch.panels)[..inputs * PANEL], to);
+            let mut floats = vec![0.0; inputs * PANEL];
+            pack(right, panel..panel + 1, 0..inputs, &mut floats, &mut Vec::new());
+            quantize_panel(&floats, to);
         })
     }
 

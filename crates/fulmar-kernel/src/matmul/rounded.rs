@@ -304,9 +304,15 @@ mod tests {
 
     #[test]
     fn large_rounded_products_have_the_bits_of_the_definition_by_all_instructions() {
-        for (rows, inner, cols) in
-            [(1, 64, 160), (2, 1290, 96), (3, 641, 33), (12, 1300, 65), (97, 41, 130), (200, 650, 40)]
-        {
+        for (rows, inner, cols) in [
+            (1, 64, 160),
+            (2, 1290, 96),
+            (3, 641, 33),
+            (12, 1300, 65),
+            (97, 41, 130),
+            (200, 650, 40),
+            (400, 651, 70),
+        ] {
             check_product(rows, inner, cols);
         }
     }
