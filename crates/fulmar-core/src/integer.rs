@@ -33,7 +33,9 @@ const CLOSE: &str = "\"}";
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn exact_options_from_json<T: DeserializeOwned>(name: &str, json: &str) -> Result<T> {
-    options_from_json(name, &keep_integers(json)?)
+    let json = keep_integers(json)?;
+    // The place of a mistake costs an allocation for each key, so it is looked for where there is one.
+    serde_json::from_str(&json).or_else(|_| options_from_json(name, &json))
 }
 
 /// Returns `json` with each integer beyond 64 bits as an object that [`kept_integer`] recognizes.

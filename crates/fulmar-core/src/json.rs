@@ -25,12 +25,6 @@ const SHOWN_CHARS_MAX: usize = 64;
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn options_from_json<T: DeserializeOwned>(name: &str, json: &str) -> Result<T> {
-    // The place of a mistake costs an allocation for each key, so it is looked for where there is one.
-    serde_json::from_str(json).or_else(|_| located_from_json(name, json))
-}
-
-/// Parses like [`options_from_json`], with the path of a mistake in its error.
-fn located_from_json<T: DeserializeOwned>(name: &str, json: &str) -> Result<T> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
