@@ -1,5 +1,8 @@
 import { defineConfig } from 'vitest/config'
 
+/** Most milliseconds of a test or a hook, which end only what hangs: on a busy machine, the slowest tests take longer than a minute. */
+const PATIENCE = 300_000
+
 const native = (file: string) => new URL(`./ts/src/native/${file}.ts`, import.meta.url).pathname
 
 /** The same tests on both backends: only what `#backend` means differs. */
@@ -12,7 +15,8 @@ const project = (name: 'native' | 'wasm', backend: string) => ({
     },
   },
   test: {
-    ...{ name, include: ['ts/test/**/*.test.ts'], testTimeout: 60_000, env: { FULMAR_TEST_BACKEND: name } },
+    ...{ name, include: ['ts/test/**/*.test.ts'], env: { FULMAR_TEST_BACKEND: name } },
+    ...{ testTimeout: PATIENCE, hookTimeout: PATIENCE },
     // To load the library anew for each of 200 files took longer than the tests; no file may lean on what another leaves behind.
     isolate: false,
   },

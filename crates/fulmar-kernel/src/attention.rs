@@ -16,8 +16,8 @@
 
 use std::ops::Range;
 
-use crate::lanes::{SOFTMAX_FLOOR, WIDTH, axpy, axpy4, dot, lanes, softmax_exp, sum_lanes};
-use crate::matmul::{MatRef, matmul, products_of_rows, row_products};
+use crate::lanes::{SOFTMAX_FLOOR, WIDTH, axpy, axpy4, dot, lanes, max_of, softmax_exp, sum_lanes};
+use crate::matmul::{MatRef, Rows, matmul, products_of_rows};
 use crate::parallel::{alone, for_rows2, map_tasks};
 
 /// The key/value rows that each query row attends to, as half-open ranges in the order they are summed.
@@ -113,22 +113,20 @@ pub fn attention(
     out_nhe: &mut [f32],
     log_sum_nh2: &mut [f32],
 ) {
-    let (width, head_dim) = (shape.q_width(), shape.head_dim);
+    let width = shape.q_width();
     assert!(q_nhe.len() == spans.num_rows() * width && out_nhe.len() == q_nhe.len(), "one span list a row");
     assert_eq!(log_sum_nh2.len(), 2 * spans.num_rows() * shape.num_heads, "two numbers a row and head");
+    let (group, of_group) = (shape.group(), shape.group() * shape.head_dim);
     for_rows2(out_nhe, log_sum_nh2, (width, 2 * shape.num_heads), |first, out, log_sums| {
         let mut weights = Vec::new();
-        for (row, (out, log_sums)) in
-            out.chunks_exact_mut(width).zip(log_sums.chunks_exact_mut(2 * shape.num_heads)).enumerate()
-        {
-            let q = &q_nhe[(first + row) * width..][..width];
-            let heads = out.chunks_exact_mut(head_dim).zip(log_sums.as_chunks_mut::<2>().0);
-            for (head, (out, log_sum)) in heads.enumerate() {
-                let at = head / shape.group() * head_dim;
-                let rows = Heads { keys: keys_rke, values: values_rke, stride: shape.kv_width(), at };
-                let q = &q[head * head_dim..][..head_dim];
-                *log_sum = attend(q, rows, spans.row(first + row), shape.scale(), &mut weights, out);
-            }
+        let groups =
+            out.chunks_exact_mut(of_group).zip(log_sums.as_chunks_mut::<2>().0.chunks_exact_mut(group));
+        for (index, (out, log_sums)) in groups.enumerate() {
+            let (row, kv_head) = (first + index / shape.num_kv_heads, index % shape.num_kv_heads);
+            let at = kv_head * shape.head_dim;
+            let rows = Heads { keys: keys_rke, values: values_rke, stride: shape.kv_width(), at };
+            let q = &q_nhe[row * width + kv_head * of_group..][..of_group];
+            attend(q, rows, spans.row(row), shape.scale(), &mut weights, out, log_sums);
         }
     });
 }
@@ -310,7 +308,8 @@ impl<'a> Tile<'a> {
             (vec![0.0; num_queries * num_keys], vec![0.0; num_queries * num_keys]);
         // The scores equal those of the forward pass to the bit: its `m` and `L` only match these where
         // scores are large.
-        products_of_rows(&mut weights, &queries.q, &self.keys, shape.head_dim);
+        let keys = Rows { floats: &self.keys, stride: shape.head_dim, count: num_keys };
+        products_of_rows((&mut weights, num_keys), (&queries.q, shape.head_dim), keys);
         let d_out = MatRef::new(&queries.d_out, num_queries, shape.head_dim);
         let values = MatRef::new(&self.values, num_keys, shape.head_dim);
         matmul(&mut d_scores, d_out, values.transposed(), false);
@@ -402,6 +401,7 @@ fn weight_of(x: f32) -> f32 {
 }
 
 lanes! {
+    /// Writes the output and `m` and `L` of the query heads of one key/value head in one row.
     fn attend(
         q: &[f32],
         rows: Heads<'_>,
@@ -409,51 +409,72 @@ lanes! {
         scale: f32,
         weights: &mut Vec<f32>,
         out: &mut [f32],
-    ) -> [f32; 2] {
-        let value = |row| rows.value(row, q.len());
+        log_sums: &mut [[f32; 2]],
+    ) {
+        let head_dim = q.len() / log_sums.len();
+        let ranges = || ranges.iter().copied().filter(|(first, end)| first < end);
+        let seen = ranges().map(|(first, end)| (end - first) as usize).sum::<usize>();
         weights.clear();
-        for &(first, end) in ranges.iter().filter(|(first, end)| first < end) {
-            let seen = weights.len();
-            weights.resize(seen + (end - first) as usize, 0.0);
-            row_products(&mut weights[seen..], q, &rows.keys[first as usize * rows.stride + rows.at..], rows.stride);
+        weights.resize(seen * log_sums.len(), 0.0);
+        let mut at = 0;
+        for (first, end) in ranges() {
+            let count = (end - first) as usize;
+            let keys = Rows { floats: &rows.keys[first as usize * rows.stride + rows.at..], stride: rows.stride, count };
+            products_of_rows((&mut weights[at..], seen), (q, head_dim), keys);
+            at += count;
         }
-        let mut max = f32::NEG_INFINITY;
-        for weight in &mut *weights {
-            *weight *= scale;
-            max = max.max(*weight);
-        }
-        let mut sums = [0.0_f32; WIDTH];
-        let (whole, rest) = weights.as_chunks_mut::<WIDTH>();
-        for weights in whole {
-            for lane in 0..WIDTH {
-                weights[lane] = weight_of(weights[lane] - max);
-                sums[lane] += weights[lane];
+        for (weights, [max, sum]) in weights.chunks_exact_mut(seen).zip(&mut *log_sums) {
+            for weight in &mut *weights {
+                *weight *= scale;
             }
+            *max = max_of(weights);
+            *sum = exponentiate(weights, *max);
         }
-        for (weight, sum) in rest.iter_mut().zip(&mut sums) {
-            *weight = weight_of(*weight - max);
-            *sum += *weight;
-        }
-        let sum = sum_lanes(sums);
         out.fill(0.0);
-        let mut of_range = weights.as_slice();
-        for &(first, end) in ranges {
-            let (now, behind) = of_range.split_at((end - first) as usize);
-            of_range = behind;
-            let (fours, rest) = now.as_chunks::<4>();
-            for (row, weights) in (first..).step_by(4).zip(fours) {
-                axpy4(*weights, [value(row), value(row + 1), value(row + 2), value(row + 3)], out);
-            }
-            for (row, weight) in (end - rest.len() as u32..).zip(rest) {
-                axpy(*weight, value(row), out);
+        let value = |row| rows.value(row, head_dim);
+        let mut at = 0;
+        for (first, end) in ranges() {
+            for row in (first..end).step_by(4) {
+                let count = (end - row).min(4) as usize;
+                for (weights, out) in weights.chunks_exact(seen).zip(out.chunks_exact_mut(head_dim)) {
+                    match weights[at..at + count] {
+                        [a, b, c, d] => axpy4([a, b, c, d], [value(row), value(row + 1), value(row + 2), value(row + 3)], out),
+                        ref few => {
+                            for (row, weight) in (row..).zip(few) {
+                                axpy(*weight, value(row), out);
+                            }
+                        }
+                    }
+                }
+                at += count;
             }
         }
-        let inverse = 1.0 / sum;
-        for out in out {
-            *out *= inverse;
+        for (out, [_, sum]) in out.chunks_exact_mut(head_dim).zip(log_sums) {
+            let inverse = 1.0 / *sum;
+            for out in out {
+                *out *= inverse;
+            }
+            *sum = libm::logf(*sum);
         }
-        [max, libm::logf(sum)]
     }
+}
+
+/// Replaces `x` by `e^(x - max)` and returns the sum.
+#[inline(always)]
+fn exponentiate(x: &mut [f32], max: f32) -> f32 {
+    let mut sums = [0.0_f32; WIDTH];
+    let (whole, rest) = x.as_chunks_mut::<WIDTH>();
+    for x in whole {
+        for lane in 0..WIDTH {
+            x[lane] = weight_of(x[lane] - max);
+            sums[lane] += x[lane];
+        }
+    }
+    for (x, sum) in rest.iter_mut().zip(&mut sums) {
+        *x = weight_of(*x - max);
+        *sum += *x;
+    }
+    sum_lanes(sums)
 }
 
 #[cfg(test)]

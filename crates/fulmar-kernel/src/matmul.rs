@@ -157,27 +157,29 @@ fn multiply<'a>(left: MatRef<'_>, factors: impl Iterator<Item = Factor<'a>>, acc
     packed::product(left, &others, accumulate);
 }
 
-/// Writes the products of `row` with each of the `out.len()` rows that begin `stride` floats apart in `rows`.
-/// Each has the same bits whatever the other rows are.
-pub(crate) fn row_products(out: &mut [f32], row: &[f32], rows: &[f32], stride: usize) {
-    #[cfg(target_arch = "x86_64")]
-    if scores::suits() {
-        return scores::products(out, row, row.len(), rows, stride);
-    }
-    for (index, out) in out.iter_mut().enumerate() {
-        *out = dot(row, &rows[index * stride..][..row.len()]);
-    }
+/// Rows of floats that begin `stride` apart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    pub floats: &'a [f32],
+    pub stride: usize,
+    pub count: usize,
 }
 
-/// Writes the products of each row of `left` with each of `rows`, both of `width` floats, with the bits of
-/// [`row_products`].
-pub(crate) fn products_of_rows(out: &mut [f32], left: &[f32], rows: &[f32], width: usize) {
+/// Writes the products of each row of `left`, of `width` floats, with each of `right`; those of a row of `left` begin
+/// `stride` apart in `out`. Each has the same bits whatever the other rows are.
+pub(crate) fn products_of_rows(
+    (out, stride): (&mut [f32], usize),
+    (left, width): (&[f32], usize),
+    right: Rows<'_>,
+) {
     #[cfg(target_arch = "x86_64")]
     if scores::suits() {
-        return scores::products(out, left, width, rows, width);
+        return scores::products((out, stride), (left, width), right);
     }
-    for (out, row) in out.chunks_exact_mut(rows.len() / width).zip(left.chunks_exact(width)) {
-        row_products(out, row, rows, width);
+    for (row, left) in left.chunks_exact(width).enumerate() {
+        for (index, out) in out[row * stride..][..right.count].iter_mut().enumerate() {
+            *out = dot(left, &right.floats[index * right.stride..][..width]);
+        }
     }
 }
 
@@ -462,21 +464,39 @@ mod tests {
     }
 
     #[test]
-    fn products_of_a_row_with_rows_apart_equal_double_precision_and_have_the_same_bits_alone() {
-        products_of_rows(&mut [], &[], &[1.0, 2.0], 2);
-        for (width, stride, count) in [(64, 192, 11), (32, 32, 4), (6, 12, 3), (70, 100, 1), (8, 9, 0)] {
-            let (row, rows) = (random(1, width), random(2, stride * count.max(1)));
-            let mut found = vec![0.0; count];
-            row_products(&mut found, &row, &rows, stride);
-            for (index, found) in found.iter().enumerate() {
-                let other = &rows[index * stride..][..width];
-                let exact: f64 = row.iter().zip(other).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-                assert!((f64::from(*found) - exact).abs() < 1e-4, "{found} and {exact}");
-                let mut alone = [0.0];
-                row_products(&mut alone, &row, other, stride);
-                assert_eq!(alone[0].to_bits(), found.to_bits(), "row {index} of {count}");
-                products_of_rows(&mut alone, &row, other, width);
-                assert_eq!(alone[0].to_bits(), found.to_bits(), "row {index} of {count} among others");
+    fn products_of_rows_apart_equal_double_precision_and_have_the_same_bits_alone() {
+        for (width, stride, count) in [(64, 192, 43), (32, 32, 4), (6, 12, 3), (70, 100, 17), (8, 9, 0)] {
+            for num_left in [1, 2, 3, 4, 5, 7, 9] {
+                let (left, floats) = (random(1, num_left * width), random(2, stride * count.max(1)));
+                let apart = count + 3;
+                let mut found = vec![9.0; num_left * apart];
+                products_of_rows(
+                    (&mut found, apart),
+                    (&left, width),
+                    Rows { floats: &floats, stride, count },
+                );
+                for (row, (found, left)) in
+                    found.chunks_exact(apart).zip(left.chunks_exact(width)).enumerate()
+                {
+                    assert_eq!(found[count..], [9.0; 3], "behind row {row} of {num_left}");
+                    for (index, found) in found[..count].iter().enumerate() {
+                        let other = &floats[index * stride..][..width];
+                        let exact: f64 =
+                            left.iter().zip(other).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                        assert!((f64::from(*found) - exact).abs() < 1e-4, "{found} and {exact}");
+                        let mut alone = [0.0];
+                        products_of_rows(
+                            (&mut alone, 1),
+                            (left, width),
+                            Rows { floats: other, stride: width, count: 1 },
+                        );
+                        assert_eq!(
+                            alone[0].to_bits(),
+                            found.to_bits(),
+                            "row {row} of {num_left} by {index} of {count}"
+                        );
+                    }
+                }
             }
         }
     }

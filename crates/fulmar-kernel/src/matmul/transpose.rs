@@ -1,10 +1,18 @@
 //! Transposes rows of a matrix, for packing.
 
+#[cfg(target_arch = "x86_64")]
+use super::panels::LINE;
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::prefetch;
+
 /// Numbers along a side of a square that is transposed in registers.
 #[cfg(target_arch = "x86_64")]
 const SIDE: usize = 8;
 #[cfg(target_arch = "x86_64")]
 const HALF: usize = SIDE / 2;
+/// Columns of all rows that are transposed in turn.
+#[cfg(target_arch = "x86_64")]
+const COLUMNS: usize = 64;
 
 /// Writes rows of `width` floats, which begin `stride` apart in `from`, as columns: float `k` of row `r` to `to[k *
 /// to_stride + r]`. The last row may be shorter than `stride`.
@@ -41,17 +49,27 @@ fn one_by_one(
     }
 }
 
-/// Transposes squares of eight rows and columns in registers, and the rest one by one.
+/// Transposes squares of eight rows and columns in registers, and the rest one by one. Some columns of all rows are done
+/// before the next ones, so that what is written stays in the first-level cache until its lines are whole.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn by_squares(from: &[f32], stride: usize, (rows, width): (usize, usize), to: &mut [f32], to_stride: usize) {
     let whole = (rows / SIDE * SIDE, width / SIDE * SIDE);
-    for row in (0..whole.0).step_by(SIDE) {
-        for col in (0..whole.1).step_by(SIDE) {
-            let (from, to) = (&from[row * stride + col..], &mut to[col * to_stride + row..]);
-            assert!(from.len() >= (SIDE - 1) * stride + SIDE && to.len() >= (SIDE - 1) * to_stride + SIDE);
-            // SAFETY: the check above saw the eight rows of eight floats of both.
-            unsafe { square(from.as_ptr(), stride, to.as_mut_ptr(), to_stride) };
+    for first in (0..whole.1).step_by(COLUMNS) {
+        let cols = first..whole.1.min(first + COLUMNS);
+        for row in (0..whole.0).step_by(SIDE) {
+            for row in row..row + SIDE {
+                let next = row * stride + cols.end;
+                (next..next + COLUMNS).step_by(LINE).for_each(|at| prefetch(from, at));
+            }
+            for col in cols.clone().step_by(SIDE) {
+                let (from, to) = (&from[row * stride + col..], &mut to[col * to_stride + row..]);
+                assert!(
+                    from.len() >= (SIDE - 1) * stride + SIDE && to.len() >= (SIDE - 1) * to_stride + SIDE
+                );
+                // SAFETY: the check above saw the eight rows of eight floats of both.
+                unsafe { square(from.as_ptr(), stride, to.as_mut_ptr(), to_stride) };
+            }
         }
     }
     one_by_one(from, stride, (0..whole.0, whole.1..width), to, to_stride);
