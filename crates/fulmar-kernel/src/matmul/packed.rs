@@ -34,7 +34,7 @@ const TASKS: usize = 8;
 const PANELS_MIN: usize = 2;
 /// Most floats of rows that are packed once for all tasks. Else each task packs its own.
 const SHARED: usize = 1 << 20;
-/// Most floats of weights that are packed once for all blocks of rows: they then stay in a cache of many cores, if not in that of one.
+/// Most floats of weights that are packed once for all blocks of rows: 16 MB, which the cache that cores share can hold.
 const SHARED_WEIGHTS: usize = 1 << 22;
 /// Fewest blocks of rows for which weights are packed once, which is one more pass through memory.
 const SHARED_BLOCKS: usize = 3;
