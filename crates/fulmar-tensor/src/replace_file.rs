@@ -152,9 +152,9 @@ const fn process_number() -> u32 {
     0
 }
 
-/// Makes the rename itself durable. Only Unix can sync a folder.
+/// Makes the rename itself durable. Only Unix can sync a folder, and Miri cannot.
 pub(crate) fn sync_folder_of(path: &Path) -> Result<()> {
-    if cfg!(unix) {
+    if cfg!(all(unix, not(miri))) {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
     }
