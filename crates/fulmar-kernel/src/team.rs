@@ -278,8 +278,14 @@ impl Default for Place {
 impl Place {
     /// Enters as a helper, if the job is open and has room; returns how many more may enter.
     fn enter(&self) -> Option<u64> {
-        let may_enter = |state: u64| (state & OPEN != 0 && room_of(state) > 0).then(|| state - ROOM + 1);
-        self.state.fetch_update(Acquire, Relaxed, may_enter).ok().map(|before| room_of(before) - 1)
+        let mut state = self.state.load(Relaxed);
+        while state & OPEN != 0 && room_of(state) > 0 {
+            match self.state.compare_exchange_weak(state, state - ROOM + 1, Acquire, Relaxed) {
+                Ok(_) => return Some(room_of(state) - 1),
+                Err(now) => state = now,
+            }
+        }
+        None
     }
 
     /// Waits until no helper is inside.
