@@ -11,7 +11,7 @@ const SIDE: usize = 8;
 #[cfg(target_arch = "x86_64")]
 const HALF: usize = SIDE / 2;
 /// Columns of all rows that are transposed in turn.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(test, target_arch = "x86_64"))]
 const COLUMNS: usize = 64;
 
 /// Writes rows of `width` floats, which begin `stride` apart in `from`, as columns: float `k` of row `r` to `to[k *
@@ -157,9 +157,16 @@ mod tests {
 
     #[test]
     fn rows_become_columns_whatever_their_number() {
-        for (rows, width, stride, to_stride) in
-            [(1, 1, 1, 1), (8, 8, 8, 8), (12, 19, 30, 12), (32, 40, 40, 32), (7, 9, 9, 8), (3, 0, 5, 3)]
-        {
+        for (rows, width, stride, to_stride) in [
+            (1, 1, 1, 1),
+            (8, 8, 8, 8),
+            (12, 19, 30, 12),
+            (32, 40, 40, 32),
+            (7, 9, 9, 8),
+            (3, 0, 5, 3),
+            (16, COLUMNS, 70, 16),
+            (29, 2 * COLUMNS + 11, 150, 32),
+        ] {
             let from = random(1, (rows - 1) * stride + width.max(1));
             let mut to = vec![9.0; width * to_stride];
             transpose(&from, stride, width, &mut to, to_stride);
