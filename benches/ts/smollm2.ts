@@ -7,12 +7,13 @@
  * training step is forward, a clipped loss on every token but the first, backward, clipping by norm, and AdamW on all weights.
  */
 
+import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { AdamW, Decoder, describeBuild, Engine, GRPOLoss, generate, Rng } from 'fulmar'
+import { AdamW, Decoder, describeBuild, Engine, generate, Rng } from 'fulmar'
 import {
   alternate,
   type Figure,
@@ -20,19 +21,17 @@ import {
   hand,
   median,
   type Report,
-  ROOT,
   readOptions,
   type Sample,
   say,
 } from './measure.js'
 import { type EngineName, Rivals } from './smollm2-rivals.js'
+import { batchOf, idsOf, LEARNING_RATE, MODEL, TRAINED, trainStep } from './smollm2-step.js'
 
-const MODEL = fileURLToPath(new URL('models/SmolLM2-135M-Instruct.Q4_1.gguf', ROOT))
 const THREADS = 2
 /** Operations of a token: a multiplication and an addition a weight on the way there, twice as many on the way back. */
 const TOKEN_FLOPS = { prefill: 2, train: 6 } as const
 const WARMUP = 1
-const VOCAB = 49_152
 const CONTEXT = 64
 const DRAWN = 32
 /** Sequences that are drawn at once. */
@@ -74,10 +73,10 @@ using decoder = await Decoder.fromGguf(await readFile(MODEL))
 using rng = Rng.fromSeed(1)
 let optimizer: AdamW | undefined
 const folder = await mkdtemp(join(tmpdir(), 'fulmar-bench-'))
+const places = { folder, gguf: MODEL }
 try {
   say('writing the weights for the rivals, and starting these')
   if (options.rival) await decoder.saveFolder(folder)
-  const places = { folder, gguf: MODEL }
   using rivals = await Rivals.start(ENGINES, places, { threads: THREADS, isAsked: options.rival })
   hand(await measure(rivals))
 } finally {
@@ -94,7 +93,8 @@ function worksInF32(): Work[] {
     ],
   })
   const train: Work = {
-    ...{ work: 'training step 8 x 256', kind: 'train', rows: 8, length: 256, decoder },
+    ...{ work: `training step ${TRAINED.join(' x ')}`, kind: 'train', decoder },
+    ...{ rows: TRAINED[0], length: TRAINED[1] },
     rivals: [['transformers', { atLeast: 1.2 }]],
   }
   const drawn = ROWS.map((rows) =>
@@ -141,11 +141,11 @@ async function measure(rivals: Rivals): Promise<Report> {
   for (const work of worksInF32()) await take(work)
   checks.push(await compareRounded())
   for (const work of worksIn8Bits()) await take(work)
-  figures.push(await peakMemory(rivals))
   optimizer?.[Symbol.dispose]()
   using narrow = await Decoder.fromGguf(await readFile(MODEL), { dtype: 'bf16' })
   checks.push(...(await compareNarrow(rivals, narrow)))
   for (const rows of ROWS) await take(decoding(narrow, rows, [['transformers bf16', { atLeast: 2 }]]))
+  figures.push(...(await peakMemory()))
   const { lanes, threads } = describeBuild()
   return { setting: { threads, lanes }, checks, figures, notes, versions: rivals.versions }
 }
@@ -155,7 +155,7 @@ async function measureWork(
   rivals: Rivals,
   { work, kind, rows, length, decoder: own, weights = 'same', rivals: beside }: Work,
 ) {
-  const ids = idsOf(rows, length)
+  const ids = idsOf(rng, rows, length)
   const there = beside.filter(([name]) => rivals.skipped(name) === undefined)
   const theirs = there.map(([name]) => [name, () => timed(rivals, name, kind, ids)] as const)
   const ours = async (): Promise<Sample> => ({ value: await run(own, kind, ids, weights) })
@@ -170,18 +170,26 @@ async function measureWork(
   return { figures, disturbance }
 }
 
-/** The most memory that each program held, after all of the above. */
-async function peakMemory(rivals: Rivals): Promise<Figure> {
+/** The most memory that new processes of both hold which do nothing but train. */
+async function peakMemory(): Promise<Figure[]> {
+  say('memory of training')
+  using rivals = await Rivals.start(['transformers'], places, { threads: THREADS, isAsked: options.rival })
   const skipped = rivals.skipped('transformers')
-  const rival =
-    skipped === undefined
-      ? {
-          name: 'transformers',
-          samples: [(await rivals.ask('transformers', { kind: 'prefill', ids: idsOf(1, 8) })).peakMiB],
-        }
-      : { skipped }
-  const ours = [process.resourceUsage().maxRSS / 1024]
-  return { work: 'most resident memory, training', unit: 'MiB', ours, rival, goal: MEMORY_GOAL }
+  let peakMiB = Number.NaN
+  const ids = idsOf(rng, ...TRAINED)
+  if (skipped === undefined)
+    for (let step = 0; step < 2; step++)
+      ({ peakMiB } = await rivals.ask('transformers', { kind: 'train', ids }))
+  const rival = skipped === undefined ? { name: 'transformers', samples: [peakMiB] } : { skipped }
+  return (['all', 'recomputed'] as const).map((activations): Figure => {
+    const program = fileURLToPath(new URL('./smollm2-memory.js', import.meta.url))
+    const { status, stdout, stderr } = spawnSync(process.execPath, [program, activations], {
+      encoding: 'utf8',
+    })
+    if (status !== 0) throw new Error(`smollm2-memory must end well: got status ${status}: ${stderr}`)
+    const work = `most resident memory, training${activations === 'all' ? '' : ' with recomputed activations'}`
+    return { work, unit: 'MiB', ours: [Number(stdout)], rival, goal: MEMORY_GOAL }
+  })
 }
 
 /** The share of the machine's peak that the work reaches. Head and embedding are one matrix; a prompt's head reads one row, and is not counted. */
@@ -191,7 +199,8 @@ async function shareOfPeak(
   numTokens: number,
   ms: number,
 ): Promise<string> {
-  const numWeights = decoder.numParameters - (kind === 'prefill' ? VOCAB * decoder.config.hidden_size : 0)
+  const numWeights =
+    decoder.numParameters - (kind === 'prefill' ? decoder.config.vocab_size * decoder.config.hidden_size : 0)
   const flops = (TOKEN_FLOPS[kind] * numWeights * numTokens * 1000) / ms
   const ours = `${kind} of ${numTokens} tokens: ${(flops / 1e9).toFixed(0)} GFLOP/s in products`
   if (rivals.skipped('transformers')) return `${ours}; share of the peak: skipped, as torch measures it`
@@ -201,7 +210,7 @@ async function shareOfPeak(
 
 /** All that compute in f32 score the same sequences alike and draw the same tokens. */
 async function compare(rivals: Rivals): Promise<string[]> {
-  const ids = idsOf(2, CONTEXT)
+  const ids = idsOf(rng, 2, CONTEXT)
   const checks: string[] = []
   const ours = await drawGreedy(decoder, ids, 8)
   for (const name of ['transformers', 'onnxruntime', 'candle'] as const) {
@@ -229,7 +238,7 @@ async function compareLogProbs(rivals: Rivals, name: EngineName, ids: number[][]
 /** Weights of 16 bits say about the same on both sides; tokens may differ. */
 async function compareNarrow(rivals: Rivals, narrow: Decoder): Promise<string[]> {
   if (rivals.skipped('transformers bf16') !== undefined) return []
-  const apart = await logProbsApart(rivals, 'transformers bf16', narrow, idsOf(2, CONTEXT))
+  const apart = await logProbsApart(rivals, 'transformers bf16', narrow, idsOf(rng, 2, CONTEXT))
   const mean = apart.reduce((sum, one) => sum + one, 0) / apart.length
   if (!(mean <= BF16_TOLERANCE))
     throw new Error(`log-probs in bf16 must be within ${BF16_TOLERANCE} nats: got ${mean}`)
@@ -273,24 +282,13 @@ async function timed(rivals: Rivals, name: EngineName, kind: Work['kind'], ids: 
 }
 
 async function train(ids: number[][]): Promise<void> {
-  optimizer ??= new AdamW(decoder, { learningRate: 1e-6 })
-  const { mask, ...batch } = batchOf(ids, (at) => at > 0)
-  const { logProb } = await decoder.forward({ ...batch, mask })
-  const advantage = Float32Array.from(ids, () => 1)
-  const { gradLogProb } = new GRPOLoss().forward({
-    logProb,
-    oldLogProb: logProb,
-    advantage,
-    mask,
-    offsets: batch.offsets,
-  })
-  await decoder.backward(gradLogProb)
-  await optimizer.step({ maxGradNorm: 1 })
+  optimizer ??= new AdamW(decoder, { learningRate: LEARNING_RATE })
+  await trainStep(decoder, optimizer, ids)
 }
 
 /** The log-probs of tokens drawn with weights of 8 bits are near those that the decoder gives the same tokens. */
 async function compareRounded(): Promise<string> {
-  const ids = idsOf(2, CONTEXT)
+  const ids = idsOf(rng, 2, CONTEXT)
   using engine = new Engine(decoder, { weights: 'q8' })
   const gaps: number[] = []
   for (const [seed, row] of ids.entries()) {
@@ -327,18 +325,4 @@ async function clocked(work: () => Promise<unknown>): Promise<number> {
   const startMs = performance.now()
   await work()
   return performance.now() - startMs
-}
-
-/** Sequences that begin differently, so that none shares what another computes. */
-function idsOf(rows: number, length: number): number[][] {
-  return Array.from({ length: rows }, () => Array.from({ length }, () => 17 + rng.below(VOCAB - 17)))
-}
-
-function batchOf(rows: number[][], isScored: (at: number, length: number) => boolean) {
-  const length = rows[0]?.length ?? 0
-  return {
-    ids: Uint32Array.from(rows.flat()),
-    offsets: Uint32Array.from({ length: rows.length + 1 }, (_, row) => row * length),
-    mask: Uint8Array.from({ length: rows.length * length }, (_, at) => Number(isScored(at % length, length))),
-  }
 }
