@@ -25,6 +25,7 @@ import {
 const BENCHES = [
   'grpo-step',
   'smollm2',
+  'smollm2-memory',
   'smollm2-grpo',
   'chat',
   'replay',

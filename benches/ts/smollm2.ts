@@ -7,12 +7,10 @@
  * training step is forward, a clipped loss on every token but the first, backward, clipping by norm, and AdamW on all weights.
  */
 
-import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { AdamW, Decoder, describeBuild, Engine, generate, Rng } from 'fulmar'
 import {
   alternate,
@@ -64,19 +62,16 @@ interface Work {
   readonly rivals: readonly (readonly [EngineName, Goal?])[]
 }
 
-/** Peak memory of a training step against that of transformers. */
-const MEMORY_GOAL: Goal = { atMost: 0.4 }
-
 const options = readOptions({ rounds: 7 })
 if (!existsSync(MODEL)) throw new Error(`${MODEL} must be there: node scripts/smollm2.mjs gets it`)
 using decoder = await Decoder.fromGguf(await readFile(MODEL))
 using rng = Rng.fromSeed(1)
 let optimizer: AdamW | undefined
 const folder = await mkdtemp(join(tmpdir(), 'fulmar-bench-'))
-const places = { folder, gguf: MODEL }
 try {
   say('writing the weights for the rivals, and starting these')
   if (options.rival) await decoder.saveFolder(folder)
+  const places = { folder, gguf: MODEL }
   using rivals = await Rivals.start(ENGINES, places, { threads: THREADS, isAsked: options.rival })
   hand(await measure(rivals))
 } finally {
@@ -145,7 +140,6 @@ async function measure(rivals: Rivals): Promise<Report> {
   using narrow = await Decoder.fromGguf(await readFile(MODEL), { dtype: 'bf16' })
   checks.push(...(await compareNarrow(rivals, narrow)))
   for (const rows of ROWS) await take(decoding(narrow, rows, [['transformers bf16', { atLeast: 2 }]]))
-  figures.push(...(await peakMemory()))
   const { lanes, threads } = describeBuild()
   return { setting: { threads, lanes }, checks, figures, notes, versions: rivals.versions }
 }
@@ -168,28 +162,6 @@ async function measureWork(
     return { work, unit: 'ms', ours: of('ours').warm, rival, ...(goal && { goal }) }
   })
   return { figures, disturbance }
-}
-
-/** The most memory that new processes of both hold which do nothing but train. */
-async function peakMemory(): Promise<Figure[]> {
-  say('memory of training')
-  using rivals = await Rivals.start(['transformers'], places, { threads: THREADS, isAsked: options.rival })
-  const skipped = rivals.skipped('transformers')
-  let peakMiB = Number.NaN
-  const ids = idsOf(rng, ...TRAINED)
-  if (skipped === undefined)
-    for (let step = 0; step < 2; step++)
-      ({ peakMiB } = await rivals.ask('transformers', { kind: 'train', ids }))
-  const rival = skipped === undefined ? { name: 'transformers', samples: [peakMiB] } : { skipped }
-  return (['all', 'recomputed'] as const).map((activations): Figure => {
-    const program = fileURLToPath(new URL('./smollm2-memory.js', import.meta.url))
-    const { status, stdout, stderr } = spawnSync(process.execPath, [program, activations], {
-      encoding: 'utf8',
-    })
-    if (status !== 0) throw new Error(`smollm2-memory must end well: got status ${status}: ${stderr}`)
-    const work = `most resident memory, training${activations === 'all' ? '' : ' with recomputed activations'}`
-    return { work, unit: 'MiB', ours: [Number(stdout)], rival, goal: MEMORY_GOAL }
-  })
 }
 
 /** The share of the machine's peak that the work reaches. Head and embedding are one matrix; a prompt's head reads one row, and is not counted. */
