@@ -16,7 +16,7 @@ use fulmar_tensor::safetensors;
 
 use crate::config::DecoderConfig;
 use crate::folder::ExtraFiles;
-use crate::head::{Head, KEPT_LOGITS_CHUNK, LOGITS_CHUNK};
+use crate::head::{Head, KEPT_LOGITS, LOGITS_CHUNK};
 use crate::layer::{Layer, LayerActivations, Workspace};
 use crate::lora::{Lora, MergedLora};
 use crate::packing::{Packed, Read, Target, TokenBatch};
@@ -351,7 +351,8 @@ impl Decoder {
     ) -> Result<T> {
         let mut activations = std::mem::take(&mut self.activations);
         activations.ready = None;
-        let result = run(self, &mut activations, self.checkpoint_policy());
+        let policy = if self.recomputes { CheckpointPolicy::Inputs } else { CheckpointPolicy::All };
+        let result = run(self, &mut activations, policy);
         activations.ready = result.is_ok().then_some(read);
         self.activations = activations;
         result
@@ -507,23 +508,16 @@ impl Decoder {
             weights: self.stored(),
             panels: self.weights.panels(),
             logits_max: LOGITS_CHUNK,
+            kept_max: 0,
             precision: self.precision(),
             compute: self.compute,
         }
     }
 
-    /// Returns what a forward pass stores for its backward pass.
-    const fn checkpoint_policy(&self) -> CheckpointPolicy {
-        if self.recomputes { CheckpointPolicy::Inputs } else { CheckpointPolicy::All }
-    }
-
-    /// Returns the head of a pass, with which its backward pass agrees on the chunks of logits.
+    /// Returns the head of a forward pass that stores activations by `policy`.
     fn head_of(&self, policy: CheckpointPolicy) -> Head<'_> {
-        let logits_max = match policy {
-            CheckpointPolicy::All => KEPT_LOGITS_CHUNK,
-            CheckpointPolicy::Inputs | CheckpointPolicy::Nothing => LOGITS_CHUNK,
-        };
-        Head { logits_max, ..self.head() }
+        let kept_max = if policy == CheckpointPolicy::All { KEPT_LOGITS } else { 0 };
+        Head { kept_max, ..self.head() }
     }
 
     /// Returns the precision of the products of a pass. On a GPU those of weights in bfloat16 round all that they multiply.

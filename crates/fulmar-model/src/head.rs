@@ -1,8 +1,8 @@
 //! The output head: from the residual stream of selected rows to log-probs of selected ids, and back.
 //!
 //! Logits exist for a chunk of rows at a time. The forward pass begins with the last chunk, so that the logits of the
-//! first one are still there when the backward pass begins; it computes the others again. Chunks of training are larger,
-//! so most batches are one chunk, and nothing is computed again.
+//! first ones are still there when the backward pass begins; it computes the others again. Training keeps so many that
+//! most batches compute none again.
 
 use std::ops::Range;
 
@@ -20,9 +20,9 @@ use crate::parameters::{Layout, ScalarRanges};
 /// read rarely.
 pub(crate) const LOGITS_CHUNK: usize = 1 << 24;
 
-/// The same for a forward pass that stores all activations: a third of what those of as many tokens take in a model with
-/// 135 M weights.
-pub(crate) const KEPT_LOGITS_CHUNK: usize = 1 << 27;
+/// Floats of logits that a forward pass keeps which stores all activations: a third of what those of as many tokens take in
+/// a model with 135 M weights.
+pub(crate) const KEPT_LOGITS: usize = 1 << 27;
 
 /// The activations of the head for M targets.
 #[derive(Debug, Clone, Default)]
@@ -31,10 +31,10 @@ pub(crate) struct HeadActivations {
     x: Memory<f32>,
     inv_rms: Memory<f32>,
     normed: Memory<f32>,
-    /// A chunk of logits.
+    /// The logits of the first rows, or of one chunk.
     logits: Memory<f32>,
-    /// `true` while `logits` are those of the first chunk of the last forward pass.
-    has_first_logits: bool,
+    /// The number of first rows whose `logits` of the last forward pass are still there.
+    kept_rows: usize,
     /// Gradients with respect to `normed` and `x`.
     d_normed: Memory<f32>,
     d_x: Memory<f32>,
@@ -64,6 +64,8 @@ pub(crate) struct Head<'a> {
     pub panels: Option<&'a PanelsByStart>,
     /// Floats of logits held at once; a single row may be longer.
     pub logits_max: usize,
+    /// Floats of logits that a forward pass leaves to its backward pass, rounded down to chunks; at least those of one chunk.
+    pub kept_max: usize,
     /// The precision of products with the vocabulary; those with a scalar head are few, and in single precision.
     pub precision: MatmulPrecision,
     pub compute: Compute,
@@ -133,7 +135,7 @@ impl Head<'_> {
             return self.compute.check();
         }
         for rows in self.chunks(num_rows) {
-            visit(rows.clone(), self.logits(normed_md, rows, logits)?.view())?;
+            visit(rows.clone(), self.logits(normed_md, rows, (logits, 0))?.view())?;
         }
         self.compute.check()
     }
@@ -144,7 +146,7 @@ impl Head<'_> {
     /// The errors of [`LinearHead::logits`].
     pub(crate) fn logits_of(&self, normed_md: &Memory<f32>, activations: &mut HeadActivations) -> Result<()> {
         let rows = normed_md.len() / self.config.hidden_size;
-        self.logits(normed_md, 0..rows, &mut activations.logits).map(drop)
+        self.logits(normed_md, 0..rows, (&mut activations.logits, 0)).map(drop)
     }
 
     /// Returns whether the logits of that many rows are computed at once.
@@ -175,19 +177,26 @@ impl Head<'_> {
         (0..num_rows.div_ceil(size)).map(move |chunk| chunk * size..num_rows.min((chunk + 1) * size))
     }
 
-    /// Computes the logits of some rows of `normed_md` in a buffer, which never shrinks.
+    /// Returns the number of first rows whose logits are kept.
+    fn kept_rows(&self) -> usize {
+        let rows = self.rows_of_chunk();
+        (self.kept_max / (rows * self.config.vocab_size)).max(1) * rows
+    }
+
+    /// Computes the logits of some rows of `normed_md` in a buffer, which never shrinks, after those of `before` rows there.
     fn logits<'l>(
         &self,
         normed_md: &Memory<f32>,
         rows: Range<usize>,
-        buffer: &'l mut Memory<f32>,
+        (buffer, before): (&'l mut Memory<f32>, usize),
     ) -> Result<ViewMut<'l, f32>> {
-        let (hidden, floats) = (self.config.hidden_size, rows.len() * self.config.vocab_size);
-        if buffer.len() < floats || buffer.compute() != self.compute {
-            self.compute.resize(buffer, floats);
+        let (hidden, vocab) = (self.config.hidden_size, self.config.vocab_size);
+        let place = before * vocab..(before + rows.len()) * vocab;
+        if buffer.len() < place.end || buffer.compute() != self.compute {
+            self.compute.resize(buffer, place.end);
             self.compute.check()?;
         }
-        let mut logits = buffer.view_mut().slice(..floats);
+        let mut logits = buffer.view_mut().slice(place);
         let normed_md = normed_md.view().slice(rows.start * hidden..rows.end * hidden);
         self.vocabulary().logits(normed_md, &mut logits)?;
         Ok(logits)
@@ -216,19 +225,20 @@ impl Head<'_> {
         mut visit: impl FnMut(&[Target], View<'_, f32>),
     ) -> Result<()> {
         self.gather(x_nd, targets, activations)?;
-        let HeadActivations { normed, logits, has_first_logits, log_probs, .. } = activations;
-        *has_first_logits = false;
+        let HeadActivations { normed, logits, kept_rows, log_probs, .. } = activations;
+        *kept_rows = 0;
         let mut found = self.compute.log_probs(targets.len())?;
         // The chunks come from the last to the first, and so do their rows.
         for rows in self.chunks(targets.len()).rev() {
-            let logits = self.logits(normed, rows.clone(), logits)?;
+            let before = if rows.start < self.kept_rows() { rows.start } else { 0 };
+            let logits = self.logits(normed, rows.clone(), (&mut *logits, before))?;
             let of_rows = &targets[rows.clone()];
             let ids: Vec<u32> = of_rows.iter().map(|target| target.id).collect();
             found.find(rows.start, &logits, &ids);
             visit(of_rows, logits.view());
         }
         *log_probs = found.read()?;
-        *has_first_logits = true;
+        *kept_rows = self.kept_rows();
         Ok(())
     }
 
@@ -278,14 +288,16 @@ impl Head<'_> {
         gradients: &mut Gradients<'_>,
         d_x_nd: &mut Memory<f32>,
     ) -> Result<()> {
-        let HeadActivations { normed, logits, has_first_logits, d_normed, log_probs, .. } = &mut *activations;
+        let HeadActivations { normed, logits, kept_rows, d_normed, log_probs, .. } = &mut *activations;
+        let kept_rows = std::mem::take(kept_rows);
         self.compute.resize(d_normed, normed.len());
         self.compute.check()?;
         let mut weight = self.layout.head.as_ref().and_then(|head| gradients.of(head));
         for rows in self.chunks(targets.len()) {
-            let mut logits = match std::mem::take(has_first_logits) {
-                true => logits.view_mut().slice(..rows.len() * self.config.vocab_size),
-                false => self.logits(normed, rows.clone(), logits)?,
+            let vocab = self.config.vocab_size;
+            let mut logits = match rows.start < kept_rows {
+                true => logits.view_mut().slice(rows.start * vocab..rows.end * vocab),
+                false => self.logits(normed, rows.clone(), (&mut *logits, 0))?,
             };
             let of_rows = &targets[rows.clone()];
             let ids: Vec<u32> = of_rows.iter().map(|target| target.id).collect();
@@ -400,8 +412,8 @@ mod tests {
         let x = Memory::from((0..5 * 8).map(|at| (at * 7 % 13) as f32 - 6.0).collect::<Vec<_>>());
         let targets: Vec<Target> =
             (0..7).map(|token| Target { row: token * 3 % 5, id: token * 5 % 11, token }).collect();
-        let pass = |logits_max: usize, is_kept: bool| {
-            let head = Head { logits_max, ..decoder.head() };
+        let pass = |logits_max: usize, kept_max: usize, is_kept: bool| {
+            let head = Head { logits_max, kept_max, ..decoder.head() };
             let (mut activations, mut seen) = (HeadActivations::default(), Vec::new());
             head.forward(x.view(), &targets, &mut activations, |of_rows, logits| {
                 let firsts = logits.cpu().chunks(11).map(|row| row[0].to_bits());
@@ -409,7 +421,7 @@ mod tests {
             })
             .unwrap();
             if !is_kept {
-                activations.has_first_logits = false;
+                activations.kept_rows = 0;
                 activations.logits.cpu_mut().fill(f32::NAN);
             }
             let (mut all, mut d_x) = (vec![0.0; decoder.num_parameters()], Memory::from(vec![0.0; x.len()]));
@@ -419,13 +431,21 @@ mod tests {
             seen.sort_unstable();
             ((activations.log_probs, seen, d_x.cpu().to_vec()), all)
         };
-        let whole = pass(1000, true);
+        let whole = pass(1000, 0, true);
         assert!(whole.1.iter().any(|value| *value != 0.0) && whole.1.iter().all(|value| value.is_finite()));
         // Chunks of one row, of three, of all.
         for logits_max in [1, 33, 1000] {
-            let kept = pass(logits_max, true);
-            assert_eq!(kept, pass(logits_max, false), "chunks of {logits_max} floats");
-            assert_eq!(kept.0, whole.0, "chunks of {logits_max} floats");
+            // Of one chunk, of three rows and a bit, of all.
+            for kept_max in [0, 36, 1000] {
+                let kept = pass(logits_max, kept_max, true);
+                assert_eq!(
+                    kept,
+                    pass(logits_max, kept_max, false),
+                    "chunks of {logits_max}, {kept_max} kept"
+                );
+                assert_eq!(kept, pass(logits_max, 0, false), "chunks of {logits_max}, {kept_max} kept");
+                assert_eq!(kept.0, whole.0, "chunks of {logits_max}, {kept_max} kept");
+            }
         }
     }
 }

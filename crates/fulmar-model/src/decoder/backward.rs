@@ -27,8 +27,7 @@ impl Decoder {
                 (d_log_prob[token], d_entropy.map_or(0.0, |d| d[token]))
             };
             let Activations { packed, head, x: d_x, .. } = activations;
-            let of_forward = decoder.head_of(decoder.checkpoint_policy());
-            of_forward.backward(head, &packed.targets, gradients_of, gradients, d_x)
+            decoder.head().backward(head, &packed.targets, gradients_of, gradients, d_x)
         })
     }
 
