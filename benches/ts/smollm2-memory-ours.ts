@@ -3,12 +3,11 @@
  * `smollm2-memory-ours.js (all | recomputed) STEPS`. `recomputed` stores only the inputs of layers. `smollm2-memory` runs it.
  */
 
-import { readFile } from 'node:fs/promises'
 import { AdamW, Decoder, Rng } from 'fulmar'
-import { idsOf, LEARNING_RATE, MODEL, TRAINED, trainStep } from './smollm2-step.js'
+import { idsOf, LEARNING_RATE, readModel, TRAINED, trainStep } from './smollm2-step.js'
 
 using rng = Rng.fromSeed(1)
-using decoder = await Decoder.fromGguf(await readFile(MODEL))
+using decoder = await Decoder.fromGguf(await readModel())
 const [activations, steps] = process.argv.slice(2)
 decoder.recomputeActivations(activations === 'recomputed')
 using optimizer = new AdamW(decoder, { learningRate: LEARNING_RATE })

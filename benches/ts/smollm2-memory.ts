@@ -5,14 +5,14 @@
  */
 
 import { spawnSync } from 'node:child_process'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Decoder, describeBuild, Rng } from 'fulmar'
 import { type Figure, type Goal, hand, type Report, readOptions, say } from './measure.js'
 import { Rivals } from './smollm2-rivals.js'
-import { idsOf, MODEL, TRAINED } from './smollm2-step.js'
+import { idsOf, MODEL, readModel, TRAINED } from './smollm2-step.js'
 
 const THREADS = 2
 const STEPS = 2
@@ -32,7 +32,7 @@ try {
 }
 
 async function writeModel(): Promise<void> {
-  using decoder = await Decoder.fromGguf(await readFile(MODEL))
+  using decoder = await Decoder.fromGguf(await readModel())
   await decoder.saveFolder(folder)
 }
 

@@ -1,10 +1,13 @@
 /** SmolLM2-135M, batches of random ids, and a training step of them, as `smollm2` measures them. */
 
+import { existsSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { type Decoder, GRPOLoss, type Rng } from 'fulmar'
 import type { AdamW } from 'fulmar/model'
 import { ROOT } from './measure.js'
 
+/** The file of the model. */
 export const MODEL = fileURLToPath(new URL('models/SmolLM2-135M-Instruct.Q4_1.gguf', ROOT))
 export const LEARNING_RATE = 1e-6
 /** Sequences of a training step, and their tokens. */
@@ -12,6 +15,12 @@ export const TRAINED = [8, 256] as const
 const VOCAB = 49_152
 /** Ids below are of special tokens. */
 const FIRST_ID = 17
+
+/** Reads {@link MODEL}. */
+export async function readModel(): Promise<Uint8Array> {
+  if (!existsSync(MODEL)) throw new Error(`${MODEL} must be there: node scripts/smollm2.mjs gets it`)
+  return await readFile(MODEL)
+}
 
 /** Forward, a clipped loss on every token but the first, backward, clipping by norm, and a step of all weights. */
 export async function trainStep(decoder: Decoder, optimizer: AdamW, ids: number[][]): Promise<void> {

@@ -7,8 +7,7 @@
  * training step is forward, a clipped loss on every token but the first, backward, clipping by norm, and AdamW on all weights.
  */
 
-import { existsSync } from 'node:fs'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { AdamW, Decoder, describeBuild, Engine, generate, Rng } from 'fulmar'
@@ -24,7 +23,7 @@ import {
   say,
 } from './measure.js'
 import { type EngineName, Rivals } from './smollm2-rivals.js'
-import { batchOf, idsOf, LEARNING_RATE, MODEL, TRAINED, trainStep } from './smollm2-step.js'
+import { batchOf, idsOf, LEARNING_RATE, MODEL, readModel, TRAINED, trainStep } from './smollm2-step.js'
 
 const THREADS = 2
 /** Operations of a token: a multiplication and an addition a weight on the way there, twice as many on the way back. */
@@ -63,8 +62,7 @@ interface Work {
 }
 
 const options = readOptions({ rounds: 7 })
-if (!existsSync(MODEL)) throw new Error(`${MODEL} must be there: node scripts/smollm2.mjs gets it`)
-using decoder = await Decoder.fromGguf(await readFile(MODEL))
+using decoder = await Decoder.fromGguf(await readModel())
 using rng = Rng.fromSeed(1)
 let optimizer: AdamW | undefined
 const folder = await mkdtemp(join(tmpdir(), 'fulmar-bench-'))
@@ -137,7 +135,7 @@ async function measure(rivals: Rivals): Promise<Report> {
   checks.push(await compareRounded())
   for (const work of worksIn8Bits()) await take(work)
   optimizer?.[Symbol.dispose]()
-  using narrow = await Decoder.fromGguf(await readFile(MODEL), { dtype: 'bf16' })
+  using narrow = await Decoder.fromGguf(await readModel(), { dtype: 'bf16' })
   checks.push(...(await compareNarrow(rivals, narrow)))
   for (const rows of ROWS) await take(decoding(narrow, rows, [['transformers bf16', { atLeast: 2 }]]))
   const { lanes, threads } = describeBuild()
