@@ -264,28 +264,30 @@ export const ATTENTION_FAULTS = [
     'blockIdx.y * group + (begin + query) % group;',
     'blockIdx.y + (begin + query) % group * kv_heads;',
   ),
-  attentionF32('a chain of a query has no end', 'if (first % CHAIN_KEYS == 0) d_q += sum, sum = 0.0f;', ''),
-  attentionF32('a chain of a query ends with a tile', 'first % CHAIN_KEYS == 0', 'first % TILE == 0'),
-  attentionF32('a chain of keys has fewer rows', 'CHAIN_ROWS = 32;', 'CHAIN_ROWS = 16;'),
   attentionF32(
-    'a chain of two heads is added for each',
+    'an output is not fused',
+    'out = __fmaf_rn(weights[i], head.value(i)[e], out);',
+    'out += weights[i] * head.value(i)[e];',
+  ),
+  attentionF32(
+    'a gradient of a query is not fused',
+    'd_q = __fmaf_rn(d_scores[i], head.key(i)[e], d_q);',
+    'd_q += d_scores[i] * head.key(i)[e];',
+  ),
+  attentionF32(
+    'the last heads of a group have no gradient',
     'begin < rows * group; begin += QUERIES',
     'begin < rows; begin += QUERIES',
   ),
   attentionF32(
-    'a row has the keys of its tile',
-    'own.has(head.rows[i]) ? p * (d_weight - *along_of_row) * scale : 0.0f',
-    'p * (d_weight - *along_of_row) * scale',
+    'a gradient of a key is not fused',
+    'd_keys[j] = __fmaf_rn(d_scores[query * KEYS + j], q, d_keys[j]);',
+    'd_keys[j] += d_scores[query * KEYS + j] * q;',
   ),
   attentionF32(
-    'a gradient of a weight is not fused',
-    'sum = __fmaf_rn(a[e], b[e], sum);',
-    'sum += a[e] * b[e];',
-  ),
-  attentionF32(
-    'a tile of rows is that of its number',
-    'Keys(tiles_t, ranges_of_tiles, tile_n[blockIdx.x])',
-    'Keys(tiles_t, ranges_of_tiles, tile_n[0])',
+    'a gradient of a value is not fused',
+    'd_values[j] = __fmaf_rn(weights[query * KEYS + j], d_out, d_values[j]);',
+    'd_values[j] += weights[query * KEYS + j] * d_out;',
   ),
   attentionF32(
     'rows that see a key after the first row of a tile are left out',
@@ -294,8 +296,8 @@ export const ATTENTION_FAULTS = [
   ),
   attentionF32(
     'a gradient of a query begins before its sums are there',
-    '* scale : 0.0f;\n        });\n        __syncthreads();',
-    '* scale : 0.0f;\n        });',
+    '*along_of_row) * scale;\n        });\n        __syncthreads();',
+    '*along_of_row) * scale;\n        });',
   ),
   attentionF32(
     'an output is multiplied before its gradient is there',
@@ -326,14 +328,6 @@ export const ATTENTION_FAULTS = [
     'weights[pair] = p;',
   ),
   {
-    ...attentionF32(
-      'a range has the row after it',
-      'ranges[range].x < len(range)',
-      'ranges[range].x <= len(range)',
-    ),
-    file: 'spans.cuh',
-  },
-  {
     ...attentionF32('a range that ends before some keys is seen', 'end <= first_row || ', ''),
     file: 'spans.cuh',
   },
@@ -357,8 +351,8 @@ export const ATTENTION_FAULTS = [
   ),
   attentionF32(
     'a weight in a gradient is that of a sum',
-    'weight_of((s - max) - log_sum), d_weight',
-    'weight_of((s - max) - log_sum * 1.000001f), d_weight',
+    'weight_of((s - max) - log_sum) * (d_weight',
+    'weight_of((s - max) - log_sum * 1.000001f) * (d_weight',
   ),
   {
     ...attentionF32('a range begins one key late', 'ranges[middle].y <= index', 'ranges[middle].y < index'),

@@ -32,13 +32,6 @@ struct Keys {
         return ranges[first].x + (index - ranges[first].y);
     }
 
-    // Returns whether a key/value row is among the keys.
-    __device__ __forceinline__ bool has(uint32_t row) const {
-        for (uint32_t range = 0; range < num_ranges; range++)
-            if (row - ranges[range].x < len(range)) return true; // rows before the range are large numbers
-        return false;
-    }
-
     // Returns which of the 32 key/value rows from `first_row` on are among the keys, the first one in the lowest bit.
     __device__ __forceinline__ uint32_t seen(uint32_t first_row) const {
         uint32_t seen = 0;

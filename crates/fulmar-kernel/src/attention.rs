@@ -9,6 +9,7 @@
 //! ds[j] = p[j] (do . v[j] - do . o)      dq = sum_j ds[j] k[j] / sqrt(E)
 //! dk[j] += ds[j] q / sqrt(E)             dv[j] += p[j] do
 //! ```
+//! Sums of values and gradients are chains of multiply-adds in the order of keys and queries, fused where products are.
 //! The backward pass recomputes `p` from the stored `m` and `L`, a tile of queries by keys at a time
 //! (Dao et al., <https://arxiv.org/abs/2205.14135>). The two are stored separately: their sum would lose the
 //! digits of `p` where scores are large.
@@ -16,8 +17,8 @@
 
 use std::ops::Range;
 
-use crate::lanes::{SOFTMAX_FLOOR, WIDTH, axpy, axpy4, dot, lanes, max_of, softmax_exp, sum_lanes};
-use crate::matmul::{MatRef, Rows, matmul, products_of_rows};
+use crate::lanes::{SOFTMAX_FLOOR, WIDTH, dot, lanes, max_of, softmax_exp, sum_lanes};
+use crate::matmul::{Rows, SUMS, Weights, add_weighted_rows, products_of_rows};
 use crate::parallel::{alone, for_rows2, map_tasks};
 
 /// The key/value rows that each query row attends to, as half-open ranges in the order they are summed.
@@ -51,10 +52,23 @@ impl Spans {
         (0..self.num_rows()).map(|index| self.row(index))
     }
 
+    /// Returns the end of the rows from `first` on, up to `end`, that each attend to the first keys of the next one, as those of a sequence do.
+    fn end_of_run(&self, first: usize, end: usize) -> usize {
+        let goes_on = |row: &usize| begins_with(self.row(*row), self.row(row - 1));
+        (first + 1..end.min(first + RUN_ROWS)).take_while(goes_on).last().unwrap_or(first) + 1
+    }
+
     fn row(&self, index: usize) -> &[(u32, u32)] {
         let first = if index == 0 { 0 } else { self.ends[index - 1] as usize };
         &self.ranges[first..self.ends[index] as usize]
     }
+}
+
+/// Returns whether the first rows of `ranges` are those of `before`.
+fn begins_with(ranges: &[(u32, u32)], before: &[(u32, u32)]) -> bool {
+    let Some(((first, end), whole)) = before.split_last() else { return true };
+    ranges.starts_with(whole)
+        && ranges.get(whole.len()).is_some_and(|longer| longer.0 == *first && longer.1 >= *end)
 }
 
 /// Numbers of heads and their width.
@@ -116,19 +130,133 @@ pub fn attention(
     let width = shape.q_width();
     assert!(q_nhe.len() == spans.num_rows() * width && out_nhe.len() == q_nhe.len(), "one span list a row");
     assert_eq!(log_sum_nh2.len(), 2 * spans.num_rows() * shape.num_heads, "two numbers a row and head");
-    let (group, of_group) = (shape.group(), shape.group() * shape.head_dim);
+    let kv = KeysAndValues { keys: keys_rke, values: values_rke };
     for_rows2(out_nhe, log_sum_nh2, (width, 2 * shape.num_heads), |first, out, log_sums| {
-        let mut weights = Vec::new();
-        let groups =
-            out.chunks_exact_mut(of_group).zip(log_sums.as_chunks_mut::<2>().0.chunks_exact_mut(group));
-        for (index, (out, log_sums)) in groups.enumerate() {
-            let (row, kv_head) = (first + index / shape.num_kv_heads, index % shape.num_kv_heads);
-            let at = kv_head * shape.head_dim;
-            let rows = Heads { keys: keys_rke, values: values_rke, stride: shape.kv_width(), at };
-            let q = &q_nhe[row * width + kv_head * of_group..][..of_group];
-            attend(q, rows, spans.row(row), shape.scale(), &mut weights, out, log_sums);
+        let mut scratch = Scratch::default();
+        let end = first + out.len() / width;
+        let mut row = first;
+        while row < end {
+            let run = Run { shape, spans, rows: row..spans.end_of_run(row, end) };
+            let (at, len) = (row - first, run.rows.len());
+            let (out, log_sums) = (&mut out[at * width..][..len * width], &mut log_sums.as_chunks_mut().0);
+            let log_sums = &mut log_sums[at * shape.num_heads..][..len * shape.num_heads];
+            for kv_head in 0..shape.num_kv_heads {
+                run.attend(kv_head, &q_nhe[row * width..][..len * width], kv, &mut scratch, out, log_sums);
+            }
+            row = run.rows.end;
         }
     });
+}
+
+/// Most adjacent query rows that are computed together.
+const RUN_ROWS: usize = 8;
+/// Keys whose products with some queries are computed in turn, from the cache next to the processor.
+const KEYS_IN_TURN: usize = 64;
+
+/// Memory of a thread for one run after the other.
+#[derive(Default)]
+struct Scratch {
+    q: Vec<f32>,
+    weights: Vec<f32>,
+    sums: Vec<f32>,
+}
+
+#[derive(Clone, Copy)]
+struct KeysAndValues<'a> {
+    keys: &'a [f32],
+    values: &'a [f32],
+}
+
+/// Adjacent query rows, each of which attends to the first keys of the last one.
+struct Run<'a> {
+    shape: AttentionShape,
+    spans: &'a Spans,
+    rows: Range<usize>,
+}
+
+impl Run<'_> {
+    /// Writes the output and `m` and `L` of the query heads of one key/value head.
+    fn attend(
+        &self,
+        kv_head: usize,
+        q_nhe: &[f32],
+        kv: KeysAndValues<'_>,
+        scratch: &mut Scratch,
+        out_nhe: &mut [f32],
+        log_sums_nh: &mut [[f32; 2]],
+    ) {
+        let (shape, e) = (self.shape, self.shape.head_dim);
+        let (group, stride, at) = (shape.group(), shape.kv_width(), kv_head * e);
+        let num_queries = self.rows.len() * group;
+        let last = self.spans.row(self.rows.end - 1);
+        let num_keys = |row: usize| num_keys(self.spans.row(self.rows.start + row));
+        let most = num_keys(self.rows.len() - 1);
+        let Scratch { q, weights, sums } = scratch;
+        q.clear();
+        for row in q_nhe.chunks_exact(shape.q_width()) {
+            q.extend_from_slice(&row[at * group..][..group * e]);
+        }
+        weights.resize(num_queries * most, 0.0);
+        for (key, row, count) in keys_in(last, 0..most) {
+            for part in (0..count).step_by(KEYS_IN_TURN) {
+                let floats = &kv.keys[(row + part) * stride + at..];
+                let keys = Rows { floats, stride, count: KEYS_IN_TURN.min(count - part) };
+                products_of_rows((&mut weights[key + part..], most), (q, e), keys);
+            }
+        }
+        sums.clear();
+        sums.resize(num_queries * e, 0.0);
+        let at_once = (SUMS / group).max(1);
+        for first in (0..self.rows.len()).step_by(at_once) {
+            let end = self.rows.len().min(first + at_once);
+            for row in first..end {
+                for head in 0..group {
+                    let weights = &mut weights[(row * group + head) * most..][..num_keys(row)];
+                    log_sums_nh[row * shape.num_heads + kv_head * group + head] =
+                        weigh(weights, shape.scale());
+                }
+            }
+            let mut add = |rows: Range<usize>, keys: Range<usize>| {
+                let sums = &mut sums[rows.start * group * e..rows.end * group * e];
+                for (key, row, count) in keys_in(last, keys) {
+                    let floats = &weights[rows.start * group * most + key..];
+                    let values = Rows { floats: &kv.values[row * stride + at..], stride, count };
+                    add_weighted_rows(sums, e, Weights { floats, of_sum: most, of_row: 1 }, values);
+                }
+            };
+            let shared = num_keys(first);
+            add(first..end, 0..shared);
+            (first + 1..end).for_each(|row| add(row..row + 1, shared..num_keys(row)));
+        }
+        for (row, sums) in sums.chunks_exact(group * e).enumerate() {
+            let log_sums = &mut log_sums_nh[row * shape.num_heads + kv_head * group..][..group];
+            let out = &mut out_nhe[row * shape.q_width() + at * group..][..group * e];
+            for ((out, sums), [_, sum]) in out.chunks_exact_mut(e).zip(sums.chunks_exact(e)).zip(log_sums) {
+                let inverse = 1.0 / *sum;
+                out.iter_mut().zip(sums).for_each(|(out, value)| *out = value * inverse);
+                *sum = libm::logf(*sum);
+            }
+        }
+    }
+}
+
+/// Returns the number of rows in ranges.
+fn num_keys(ranges: &[(u32, u32)]) -> usize {
+    ranges.iter().map(|(first, end)| end.saturating_sub(*first) as usize).sum()
+}
+
+/// Returns `(key, row, count)` for each part of `ranges` that has some of `keys`, counted from the first row of all.
+fn keys_in(
+    ranges: &[(u32, u32)],
+    keys: Range<usize>,
+) -> impl Iterator<Item = (usize, usize, usize)> + use<'_> {
+    let mut before = 0;
+    ranges.iter().filter_map(move |range| {
+        let (first, count) = (before, num_keys(&[*range]));
+        before += count;
+        let (key, end) = (keys.start.max(first), keys.end.min(before));
+        (key < end).then(|| (key, range.0 as usize + key - first, end - key))
+    })
 }
 
 /// Inputs and outputs of [`attention`] that its backward pass needs.
@@ -207,13 +335,14 @@ fn block_backward(
         keys: vec![0.0; rows * head_dim],
         values: vec![0.0; rows * head_dim],
     };
+    let (mut weights, mut d_scores) = (Vec::new(), Vec::new());
     for row in (first as usize..end as usize).step_by(TILE_ROWS) {
         let queries =
             Queries::gather(shape, saved, d_out_nhe, kv_head, row..(row + TILE_ROWS).min(end as usize));
         let d_q = &mut found.q[(row - first as usize) * width..][..queries.q.len()];
-        for keys in seen_by(spans, queries.rows.clone()).chunks(TILE_KEYS) {
-            let tile = Tile::gather(shape, saved, kv_head, keys);
-            let (weights, d_scores) = tile.weights_and_d_scores(shape, spans, &queries);
+        for rows in seen_by(spans, queries.rows.clone()).chunks(TILE_KEYS) {
+            let tile = Tile { shape, saved, kv_head, rows };
+            tile.weights_and_d_scores(spans, &queries, &mut weights, &mut d_scores);
             tile.add_gradients(
                 &weights,
                 &d_scores,
@@ -276,47 +405,53 @@ impl Queries {
     }
 }
 
-/// Key/value rows that some queries attend to, copied next to each other: `[J, E]`.
+/// Key/value rows J that some queries attend to.
 struct Tile<'a> {
+    shape: AttentionShape,
+    saved: AttentionSaved<'a>,
+    kv_head: usize,
     rows: &'a [u32],
-    keys: Vec<f32>,
-    values: Vec<f32>,
 }
 
-impl<'a> Tile<'a> {
-    fn gather(shape: AttentionShape, saved: AttentionSaved<'_>, kv_head: usize, rows: &'a [u32]) -> Self {
-        let of = |all: &[f32]| -> Vec<f32> {
-            let mut gathered = Vec::with_capacity(rows.len() * shape.head_dim);
-            for row in rows {
-                let at = *row as usize * shape.kv_width() + kv_head * shape.head_dim;
-                gathered.extend_from_slice(&all[at..][..shape.head_dim]);
-            }
-            gathered
-        };
-        Self { rows, keys: of(saved.keys), values: of(saved.values) }
+impl Tile<'_> {
+    /// Returns the adjacent rows: the number of those before, the first one, and how many they are.
+    fn runs(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let mut before = 0;
+        self.rows.chunk_by(|row, next| row + 1 == *next).map(move |run| {
+            before += run.len();
+            (before - run.len(), run[0] as usize, run.len())
+        })
+    }
+
+    /// Returns the heads in `all` of some adjacent rows.
+    fn heads<'b>(&self, all: &'b [f32], row: usize, count: usize) -> Rows<'b> {
+        let (stride, at) = (self.shape.kv_width(), self.kv_head * self.shape.head_dim);
+        Rows { floats: &all[row * stride + at..], stride, count }
     }
 
     /// Computes `p` and `ds`, both `[R * G, J]` and 0 where a query does not attend to a key.
     fn weights_and_d_scores(
         &self,
-        shape: AttentionShape,
         spans: &Spans,
         queries: &Queries,
-    ) -> (Vec<f32>, Vec<f32>) {
-        let (num_keys, num_queries) = (self.rows.len(), queries.along.len());
-        let (mut weights, mut d_scores) =
-            (vec![0.0; num_queries * num_keys], vec![0.0; num_queries * num_keys]);
-        // The scores equal those of the forward pass to the bit: its `m` and `L` only match these where
-        // scores are large.
-        let keys = Rows { floats: &self.keys, stride: shape.head_dim, count: num_keys };
-        products_of_rows((&mut weights, num_keys), (&queries.q, shape.head_dim), keys);
-        let d_out = MatRef::new(&queries.d_out, num_queries, shape.head_dim);
-        let values = MatRef::new(&self.values, num_keys, shape.head_dim);
-        matmul(&mut d_scores, d_out, values.transposed(), false);
+        weights: &mut Vec<f32>,
+        d_scores: &mut Vec<f32>,
+    ) {
+        let (num_keys, num_queries, e) = (self.rows.len(), queries.along.len(), self.shape.head_dim);
+        weights.resize(num_queries * num_keys, 0.0);
+        d_scores.resize(num_queries * num_keys, 0.0);
+        for (key, row, count) in self.runs() {
+            // The scores equal those of the forward pass to the bit: its `m` and `L` only match these where
+            // scores are large.
+            let keys = self.heads(self.saved.keys, row, count);
+            products_of_rows((&mut weights[key..], num_keys), (&queries.q, e), keys);
+            let values = self.heads(self.saved.values, row, count);
+            products_of_rows((&mut d_scores[key..], num_keys), (&queries.d_out, e), values);
+        }
         let rows = weights.chunks_exact_mut(num_keys).zip(d_scores.chunks_exact_mut(num_keys));
         for (query, (weights, d_scores)) in rows.enumerate() {
             let mut unseen = 0;
-            for &(first, end) in spans.row(queries.rows.start + query / shape.group()) {
+            for &(first, end) in spans.row(queries.rows.start + query / self.shape.group()) {
                 let first = self.rows.partition_point(|row| *row < first);
                 let end = self.rows.partition_point(|row| *row < end);
                 weights[unseen..first].fill(0.0);
@@ -328,13 +463,12 @@ impl<'a> Tile<'a> {
                     queries.log_sum[2 * query],
                     queries.log_sum[2 * query + 1],
                     queries.along[query],
-                    shape.scale(),
+                    self.shape.scale(),
                 );
             }
             weights[unseen..].fill(0.0);
             d_scores[unseen..].fill(0.0);
         }
-        (weights, d_scores)
     }
 
     /// Adds `ds k` to the gradient of the queries, and `ds^T q` and `p^T do` to those of the keys and values of the block.
@@ -346,17 +480,17 @@ impl<'a> Tile<'a> {
         (d_q, d_keys, d_values): (&mut [f32], &mut [f32], &mut [f32]),
         block_first: u32,
     ) {
-        let (num_keys, num_queries) = (self.rows.len(), queries.along.len());
-        let head_dim = self.keys.len() / num_keys;
-        let (weights, d_scores) =
-            (MatRef::new(weights, num_queries, num_keys), MatRef::new(d_scores, num_queries, num_keys));
-        matmul(d_q, d_scores, MatRef::new(&self.keys, num_keys, head_dim), true);
-        let mut added = vec![0.0; num_keys * head_dim];
-        for (by_key, by_query, sums) in [(d_scores, &queries.q, d_keys), (weights, &queries.d_out, d_values)]
-        {
-            matmul(&mut added, by_key.transposed(), MatRef::new(by_query, num_queries, head_dim), false);
-            for (row, added) in self.rows.iter().zip(added.chunks_exact(head_dim)) {
-                axpy(1.0, added, &mut sums[(row - block_first) as usize * head_dim..][..head_dim]);
+        let (num_keys, num_queries, e) = (self.rows.len(), queries.along.len(), self.shape.head_dim);
+        for (key, row, count) in self.runs() {
+            let of_queries = Weights { floats: &d_scores[key..], of_sum: num_keys, of_row: 1 };
+            add_weighted_rows(d_q, e, of_queries, self.heads(self.saved.keys, row, count));
+            let local = (row - block_first as usize) * e..(row - block_first as usize + count) * e;
+            for (by_key, by_query, sums) in
+                [(d_scores, &queries.q, &mut *d_keys), (weights, &queries.d_out, &mut *d_values)]
+            {
+                let of_keys = Weights { floats: &by_key[key..], of_sum: 1, of_row: num_keys };
+                let rows = Rows { floats: by_query, stride: e, count: num_queries };
+                add_weighted_rows(&mut sums[local.clone()], e, of_keys, rows);
             }
         }
     }
@@ -378,22 +512,6 @@ lanes! {
     }
 }
 
-/// Key/value rows of one head: row `j` starts at `j * stride + at`.
-#[derive(Clone, Copy)]
-struct Heads<'a> {
-    keys: &'a [f32],
-    values: &'a [f32],
-    stride: usize,
-    at: usize,
-}
-
-impl<'a> Heads<'a> {
-    #[inline(always)]
-    fn value(self, row: u32, width: usize) -> &'a [f32] {
-        &self.values[row as usize * self.stride + self.at..][..width]
-    }
-}
-
 /// Returns `e^x` for `x` up to 0; 0 far below, NaN for NaN.
 #[inline(always)]
 fn weight_of(x: f32) -> f32 {
@@ -401,61 +519,13 @@ fn weight_of(x: f32) -> f32 {
 }
 
 lanes! {
-    /// Writes the output and `m` and `L` of the query heads of one key/value head in one row.
-    fn attend(
-        q: &[f32],
-        rows: Heads<'_>,
-        ranges: &[(u32, u32)],
-        scale: f32,
-        weights: &mut Vec<f32>,
-        out: &mut [f32],
-        log_sums: &mut [[f32; 2]],
-    ) {
-        let head_dim = q.len() / log_sums.len();
-        let ranges = || ranges.iter().copied().filter(|(first, end)| first < end);
-        let seen = ranges().map(|(first, end)| (end - first) as usize).sum::<usize>();
-        weights.clear();
-        weights.resize(seen * log_sums.len(), 0.0);
-        let mut at = 0;
-        for (first, end) in ranges() {
-            let count = (end - first) as usize;
-            let keys = Rows { floats: &rows.keys[first as usize * rows.stride + rows.at..], stride: rows.stride, count };
-            products_of_rows((&mut weights[at..], seen), (q, head_dim), keys);
-            at += count;
+    /// Turns `q . k` into `e^(s - m)`, and returns `m` and the sum.
+    fn weigh(scores: &mut [f32], scale: f32) -> [f32; 2] {
+        for score in &mut *scores {
+            *score *= scale;
         }
-        for (weights, [max, sum]) in weights.chunks_exact_mut(seen).zip(&mut *log_sums) {
-            for weight in &mut *weights {
-                *weight *= scale;
-            }
-            *max = max_of(weights);
-            *sum = exponentiate(weights, *max);
-        }
-        out.fill(0.0);
-        let value = |row| rows.value(row, head_dim);
-        let mut at = 0;
-        for (first, end) in ranges() {
-            for row in (first..end).step_by(4) {
-                let count = (end - row).min(4) as usize;
-                for (weights, out) in weights.chunks_exact(seen).zip(out.chunks_exact_mut(head_dim)) {
-                    match weights[at..at + count] {
-                        [a, b, c, d] => axpy4([a, b, c, d], [value(row), value(row + 1), value(row + 2), value(row + 3)], out),
-                        ref few => {
-                            for (row, weight) in (row..).zip(few) {
-                                axpy(*weight, value(row), out);
-                            }
-                        }
-                    }
-                }
-                at += count;
-            }
-        }
-        for (out, [_, sum]) in out.chunks_exact_mut(head_dim).zip(log_sums) {
-            let inverse = 1.0 / *sum;
-            for out in out {
-                *out *= inverse;
-            }
-            *sum = libm::logf(*sum);
-        }
+        let max = max_of(scores);
+        [max, exponentiate(scores, max)]
     }
 }
 
@@ -588,5 +658,63 @@ mod tests {
         }
         let (copied, _) = forward(&plain, &pick(&q, 24), &pick(&keys, 12), &pick(&values, 12));
         assert!(copied.iter().zip(pick(&out, 24)).all(|(a, b)| a.to_bits() == b.to_bits()));
+    }
+
+    #[test]
+    fn rows_that_are_computed_together_have_the_bits_of_each_alone() {
+        // A sequence, two completions of a prompt, pages in no order, rows of different sequences, and an empty range.
+        let mut lists: Vec<Vec<(u32, u32)>> = (0..21).map(|row| vec![(0, row + 1)]).collect();
+        lists.extend((0..5).map(|row| vec![(0, 9), (21, row + 22)]));
+        lists.extend((0..4).map(|row| vec![(0, 9), (26, row + 27)]));
+        lists.extend((0..3).map(|row| vec![(40, 56), (8, 24), (24, row + 25)]));
+        lists.extend([vec![(3, 4)], vec![(50, 90)], vec![(50, 90), (7, 7)], vec![(50, 90), (7, 9), (1, 2)]]);
+        lists.extend([vec![(7, 9), (1, 2)], vec![(0, 90)]]);
+        for (num_heads, num_kv_heads, head_dim) in [(9, 3, 64), (2, 2, 6), (8, 1, 80), (4, 2, 17)] {
+            let shape = AttentionShape { num_heads, num_kv_heads, head_dim };
+            let (width, kv_width) = (num_heads * head_dim, num_kv_heads * head_dim);
+            let q = random(1, lists.len() * width);
+            let (keys, values) = (random(2, 90 * kv_width), random(3, 90 * kv_width));
+            let run = |lists: &[Vec<(u32, u32)>], q: &[f32]| {
+                let mut spans = Spans::default();
+                lists.iter().for_each(|ranges| spans.push_row(ranges));
+                let (mut out, mut log_sum) = (vec![9.0; q.len()], vec![9.0; 2 * lists.len() * num_heads]);
+                attention(shape, q, &keys, &values, &spans, &mut out, &mut log_sum);
+                let bits = |all: Vec<f32>| all.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+                (bits(out), bits(log_sum))
+            };
+            let (out, log_sum) = run(&lists, &q);
+            for row in 0..lists.len() {
+                let alone = run(&lists[row..=row], &q[row * width..][..width]);
+                assert_eq!(
+                    alone.0,
+                    out[row * width..][..width],
+                    "row {row}, {num_heads} heads of {head_dim}"
+                );
+                assert_eq!(alone.1, log_sum[2 * row * num_heads..][..2 * num_heads], "row {row}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_ends_where_a_row_does_not_see_the_keys_of_the_one_before() {
+        let lists: [&[(u32, u32)]; 8] = [
+            &[(0, 1)],
+            &[(0, 2)],
+            &[(0, 2), (5, 6)],
+            &[(0, 2), (5, 9), (3, 4)],
+            &[(0, 2), (6, 9)],
+            &[(0, 3), (6, 9)],
+            &[(0, 3)],
+            &[(1, 3)],
+        ];
+        let mut spans = Spans::default();
+        lists.iter().for_each(|ranges| spans.push_row(ranges));
+        let ends: Vec<usize> = (0..lists.len()).map(|row| spans.end_of_run(row, lists.len())).collect();
+        assert_eq!(ends, [4, 4, 4, 4, 5, 6, 7, 8]);
+        assert_eq!(spans.end_of_run(0, 3), 3);
+        let parts = |keys| keys_in(&[(0, 2), (5, 9), (3, 4)], keys).collect::<Vec<_>>();
+        assert_eq!(parts(0..7), [(0, 0, 2), (2, 5, 4), (6, 3, 1)]);
+        assert_eq!(parts(1..4), [(1, 1, 1), (2, 5, 2)]);
+        assert_eq!(parts(3..3), []);
     }
 }

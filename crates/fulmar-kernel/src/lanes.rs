@@ -195,23 +195,6 @@ pub(crate) fn padded(rest: &[f32]) -> [f32; WIDTH] {
     padded
 }
 
-/// `y[i] += a * x[i]`.
-#[inline(always)]
-pub(crate) fn axpy(a: f32, x: &[f32], y: &mut [f32]) {
-    for (y, x) in y.iter_mut().zip(x) {
-        *y += a * x;
-    }
-}
-
-/// Runs four [`axpy`] in turn, reading and writing `y` once: the same bits.
-#[inline(always)]
-pub(crate) fn axpy4(a: [f32; 4], x: [&[f32]; 4], y: &mut [f32]) {
-    let [p, q, r, s] = x.map(|x| &x[..y.len()]);
-    for ((((y, p), q), r), s) in y.iter_mut().zip(p).zip(q).zip(r).zip(s) {
-        *y = (((*y + a[0] * p) + a[1] * q) + a[2] * r) + a[3] * s;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,17 +257,6 @@ mod tests {
             // SAFETY: the check above saw that this processor has both.
             check("avx2", &|x, out| unsafe { avx2_exp_and_dot(x, out) });
         }
-    }
-
-    #[test]
-    fn four_at_a_time_have_the_bits_of_one_after_the_other() {
-        let row = |seed: usize| -> Vec<f32> { (0..70).map(|i| ((i * 7 + seed) as f32).sin()).collect() };
-        let (a, x) = ([0.3, -1.7, 0.01, 5.0], [row(1), row(2), row(3), row(4)]);
-        let x = [&x[0][..], &x[1], &x[2], &x[3]];
-        let (mut together, mut in_turn) = (row(9), row(9));
-        axpy4(a, x, &mut together);
-        a.iter().zip(x).for_each(|(a, x)| axpy(*a, x, &mut in_turn));
-        assert!(together.iter().zip(&in_turn).all(|(a, b)| a.to_bits() == b.to_bits()));
     }
 
     #[test]

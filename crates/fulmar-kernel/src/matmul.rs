@@ -17,9 +17,11 @@ mod rounded;
 mod scores;
 mod tile;
 mod transpose;
+mod weighted;
 
 pub use panels::Panels;
 pub use precision::MatmulPrecision;
+pub(crate) use weighted::{SUMS, Weights, add_weighted_rows};
 
 use packed::Factor;
 

@@ -13,11 +13,9 @@ use crate::plan::Words;
 /// Keys that a block holds at once.
 const TILE: usize = 64;
 
-/// Query rows of a tile of the processor's backward pass.
-const CHAIN_ROWS: usize = 32;
-
-/// Key/value rows of a block in the gradients of keys and values, and queries that it holds at once.
+/// Key/value rows of a block in the gradients of keys and values, and the query rows and queries that it holds at once.
 const KEYS: usize = 16;
+const ROWS: usize = 32;
 const QUERIES: usize = 16;
 
 /// The rows of keys that each query row attends to, as kernels read them.
@@ -36,10 +34,6 @@ pub(crate) struct AttentionPlan {
 pub(crate) struct GradientPlan {
     /// The blocks that the tiles are made for.
     blocks: Vec<(u32, u32)>,
-    /// The tile of the processor of each query row.
-    tile_n: Buffer<u32>,
-    /// The keys that any row of a tile attends to.
-    tiles: AttentionPlan,
     /// Key/value rows of a block of threads, the first and the end, with the query rows that may attend to them.
     key_tiles: Buffer<[u32; 4]>,
 }
@@ -92,9 +86,6 @@ pub(super) fn attention_backward(
         values,
         plan.rows.argument(),
         plan.ranges.argument(),
-        &tiles.tile_n,
-        tiles.tiles.rows.argument(),
-        tiles.tiles.ranges.argument(),
         out,
         log_sum,
         d_out_nhe,
@@ -122,7 +113,7 @@ pub(super) fn attention_backward(
         d_keys_nke,
         d_values_nke
     ];
-    let of_keys = grid(tiles.key_tiles.len(), num_kv_heads, head_dim, 2 * QUERIES * KEYS + CHAIN_ROWS);
+    let of_keys = grid(tiles.key_tiles.len(), num_kv_heads, head_dim, 2 * QUERIES * KEYS + ROWS);
     card.queue("attention_f32_backward_keys", of_keys, arguments)
 }
 
@@ -166,37 +157,14 @@ impl AttentionPlan {
 
 impl GradientPlan {
     fn of(card: Card, spans: &Spans, blocks: &[(u32, u32)]) -> Result<Self> {
-        let rows: Vec<&[(u32, u32)]> = spans.rows().collect();
-        let (mut tile_n, mut tiles, mut key_tiles) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut key_tiles, mut rows) = (Vec::new(), 0);
         for &(first, end) in blocks {
-            assert_eq!(first as usize, tile_n.len(), "blocks cover every row in order");
-            for rows in rows[first as usize..end as usize].chunks(CHAIN_ROWS) {
-                tile_n.resize(tile_n.len() + rows.len(), tiles.len() as u32);
-                tiles.push(union_of(rows));
-            }
+            assert_eq!(first, rows, "blocks cover every row in order");
             let keys = (first..end).step_by(KEYS);
             key_tiles.extend(keys.map(|key| [key, end.min(key + KEYS as u32), first, end]));
+            rows = end;
         }
-        assert_eq!(tile_n.len(), rows.len(), "blocks cover every row");
-        Ok(Self {
-            blocks: blocks.to_vec(),
-            tile_n: card.upload(&tile_n)?,
-            tiles: AttentionPlan::of(card, tiles.iter())?,
-            key_tiles: card.upload(&key_tiles)?,
-        })
+        assert_eq!(rows as usize, spans.num_rows(), "blocks cover every row");
+        Ok(Self { blocks: blocks.to_vec(), key_tiles: card.upload(&key_tiles)? })
     }
-}
-
-/// Returns the key/value rows that any of these query rows attends to, as ranges in order.
-fn union_of(rows: &[&[(u32, u32)]]) -> Vec<(u32, u32)> {
-    let mut all: Vec<(u32, u32)> = rows.iter().copied().flatten().copied().collect();
-    all.sort_unstable();
-    let mut union: Vec<(u32, u32)> = Vec::new();
-    for (first, end) in all.into_iter().filter(|(first, end)| first < end) {
-        match union.last_mut() {
-            Some(last) if first <= last.1 => last.1 = last.1.max(end),
-            _ => union.push((first, end)),
-        }
-    }
-    union
 }

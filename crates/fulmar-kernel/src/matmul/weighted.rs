@@ -1,0 +1,288 @@
+//! Sums of rows by weights, for attention's values and its gradients. Rows are read where they are stored.
+//!
+//! A sum is `weight[k] * row[k] + sum` for k = 0, 1, ... in this order, from what is there on, fused as in `tile.rs`. So it
+//! has the same bits however the rows are cut, and whatever sums are computed beside it.
+
+use super::Rows;
+use super::tile::{self, Vector};
+use crate::lanes::prefetch;
+
+/// Most sums that are computed at once.
+pub(crate) const SUMS: usize = 6;
+/// Rows ahead that are asked for.
+const AHEAD: usize = 8;
+/// Lanes of the widest register.
+const LANES_MAX: usize = 16;
+
+/// Weights of rows in sums: that of row `k` in sum `s` is `floats[s * of_sum + k * of_row]`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Weights<'a> {
+    pub floats: &'a [f32],
+    pub of_sum: usize,
+    pub of_row: usize,
+}
+
+/// Adds `rows`, each times its weight, to each of the `sums`, of `width` floats.
+///
+/// # Panics
+/// If `sums` are not whole, or `weights` or `rows` are too short.
+pub(crate) fn add_weighted_rows(sums: &mut [f32], width: usize, weights: Weights<'_>, rows: Rows<'_>) {
+    let count = sums.len() / width;
+    assert_eq!(sums.len(), count * width, "sums must be whole");
+    if rows.count == 0 || count == 0 {
+        return;
+    }
+    let last = (count - 1) * weights.of_sum + (rows.count - 1) * weights.of_row;
+    assert!(weights.floats.len() > last, "weights must be those of {} rows in {count} sums", rows.count);
+    assert!(rows.floats.len() >= (rows.count - 1) * rows.stride + width, "rows must hold {width} floats");
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::is_x86_feature_detected as has;
+        if has!("avx512f") {
+            // SAFETY: the checks above saw the operands, and this one the instructions; here and below.
+            return unsafe { avx512(sums, width, weights, rows) };
+        }
+        if has!("avx2") && has!("fma") {
+            // SAFETY: as above.
+            return unsafe { avx2(sums, width, weights, rows) };
+        }
+    }
+    // SAFETY: as above; it needs no instructions beyond those of the target.
+    unsafe { portable(sums, width, weights, rows) }
+}
+
+/// Defines the version for a kind of instructions, by the number of registers of a row that fit beside so many sums.
+macro_rules! version {
+    ($(#[$attribute:meta])* $name:ident: $vector:ty; $($sums:pat => $count:literal x $registers:literal;)*) => {
+        $(#[$attribute])*
+        unsafe fn $name(sums: &mut [f32], width: usize, weights: Weights<'_>, rows: Rows<'_>) {
+            for (index, sums) in sums.chunks_mut(SUMS * width).enumerate() {
+                let floats = &weights.floats[index * SUMS * weights.of_sum..];
+                let operands = Operands { sums, width, weights: Weights { floats, ..weights }, rows };
+                // SAFETY: what the caller promised.
+                unsafe {
+                    match operands.sums.len() / width {
+                        $($sums => operands.add::<$vector, $count, $registers>(),)*
+                    }
+                }
+            }
+        }
+    };
+}
+
+version! {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    avx512: tile::avx512::Of;
+    1 => 1 x 4; 2 => 2 x 4; 3 => 3 x 4; 4 => 4 x 4; 5 => 5 x 4; _ => 6 x 4;
+}
+version! {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    avx2: tile::avx2::Of;
+    1 => 1 x 4; 2 => 2 x 4; 3 => 3 x 4; 4 => 4 x 2; 5 => 5 x 2; _ => 6 x 2;
+}
+version! {
+    portable: tile::portable::Of;
+    1 => 1 x 4; 2 => 2 x 4; 3 => 3 x 4; 4 => 4 x 2; 5 => 5 x 2; _ => 6 x 2;
+}
+
+/// Some sums, and what is added to them.
+struct Operands<'a> {
+    sums: &'a mut [f32],
+    width: usize,
+    weights: Weights<'a>,
+    rows: Rows<'a>,
+}
+
+impl Operands<'_> {
+    /// Adds the rows to `S` sums, `R` registers of a row at a time.
+    ///
+    /// # Safety
+    /// All operands must be in memory, and the processor must have the instructions of `V`.
+    #[inline(always)]
+    unsafe fn add<V: Vector, const S: usize, const R: usize>(mut self) {
+        let mut col = 0;
+        // SAFETY: what the caller promised: the columns are below the width.
+        unsafe {
+            while col + R * V::LANES <= self.width {
+                self.add_columns::<V, S, R>(col);
+                col += R * V::LANES;
+            }
+            while col + V::LANES <= self.width {
+                self.add_columns::<V, S, 1>(col);
+                col += V::LANES;
+            }
+            if col < self.width {
+                self.add_last::<V, S>(col);
+            }
+        }
+    }
+
+    /// Adds `R` registers of each row, from a column on.
+    ///
+    /// # Safety
+    /// As [`Operands::add`].
+    #[inline(always)]
+    unsafe fn add_columns<V: Vector, const S: usize, const R: usize>(&mut self, col: usize) {
+        let Self { width, weights, rows, .. } = *self;
+        let to = self.sums.as_mut_ptr().wrapping_add(col);
+        // SAFETY: what the caller promised.
+        unsafe {
+            let mut sums = [[V::splat(0.0); R]; S];
+            for (s, sums) in sums.iter_mut().enumerate() {
+                for (r, sum) in sums.iter_mut().enumerate() {
+                    *sum = V::load(to.add(s * width + r * V::LANES));
+                }
+            }
+            for k in 0..rows.count {
+                let first = k * rows.stride + col;
+                let mut values = [V::splat(0.0); R];
+                for (r, value) in values.iter_mut().enumerate() {
+                    prefetch(rows.floats, first + AHEAD * rows.stride + r * V::LANES);
+                    *value = V::load(rows.floats.as_ptr().add(first + r * V::LANES));
+                }
+                for (s, sums) in sums.iter_mut().enumerate() {
+                    let weight =
+                        V::splat(*weights.floats.as_ptr().add(s * weights.of_sum + k * weights.of_row));
+                    for (sum, value) in sums.iter_mut().zip(values) {
+                        *sum = weight.multiply_add(value, *sum);
+                    }
+                }
+            }
+            for (s, sums) in sums.into_iter().enumerate() {
+                for (r, sum) in sums.into_iter().enumerate() {
+                    sum.store(to.add(s * width + r * V::LANES));
+                }
+            }
+        }
+    }
+
+    /// Adds the columns from `col` on, which are less than a register of each row.
+    ///
+    /// # Safety
+    /// As [`Operands::add`].
+    #[inline(always)]
+    unsafe fn add_last<V: Vector, const S: usize>(&mut self, col: usize) {
+        const { assert!(V::LANES <= LANES_MAX, "a row must have room for every register") };
+        let Self { width, weights, rows, .. } = *self;
+        let (mut row, columns) = ([0.0_f32; LANES_MAX], width - col);
+        // SAFETY: what the caller promised; `row` has room for a register.
+        unsafe {
+            let mut sums = [V::splat(0.0); S];
+            for (s, sum) in sums.iter_mut().enumerate() {
+                row[..columns].copy_from_slice(&self.sums[s * width + col..][..columns]);
+                *sum = V::load(row.as_ptr());
+            }
+            for k in 0..rows.count {
+                row[..columns].copy_from_slice(&rows.floats[k * rows.stride + col..][..columns]);
+                let value = V::load(row.as_ptr());
+                for (s, sum) in sums.iter_mut().enumerate() {
+                    let weight =
+                        V::splat(*weights.floats.as_ptr().add(s * weights.of_sum + k * weights.of_row));
+                    *sum = weight.multiply_add(value, *sum);
+                }
+            }
+            for (s, sum) in sums.into_iter().enumerate() {
+                sum.store(row.as_mut_ptr());
+                self.sums[s * width + col..][..columns].copy_from_slice(&row[..columns]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finite_difference::random;
+
+    /// Returns `sums` after one multiply-add after the other.
+    fn in_turn(sums: &[f32], width: usize, weights: Weights<'_>, rows: Rows<'_>) -> Vec<f32> {
+        let is_fused = cfg!(target_arch = "aarch64") || {
+            #[cfg(target_arch = "x86_64")]
+            let has =
+                std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
+            #[cfg(not(target_arch = "x86_64"))]
+            let has = false;
+            has
+        };
+        let add = |x: f32, y: f32, sum: f32| if is_fused { x.mul_add(y, sum) } else { x * y + sum };
+        let one = |(at, sum): (usize, &f32)| {
+            let (s, col) = (at / width, at % width);
+            let term = |k: usize| {
+                (weights.floats[s * weights.of_sum + k * weights.of_row], rows.floats[k * rows.stride + col])
+            };
+            (0..rows.count).map(term).fold(*sum, |sum, (weight, value)| add(weight, value, sum))
+        };
+        sums.iter().enumerate().map(one).collect()
+    }
+
+    /// A version for a kind of instructions.
+    type Version = unsafe fn(&mut [f32], usize, Weights<'_>, Rows<'_>);
+
+    fn versions() -> Vec<(&'static str, Version)> {
+        let mut versions: Vec<(&str, Version)> = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            if has!("avx512f") {
+                versions.push(("avx512", |a, b, c, d| unsafe { avx512(a, b, c, d) }));
+            }
+            if has!("avx2") && has!("fma") {
+                versions.push(("avx2", |a, b, c, d| unsafe { avx2(a, b, c, d) }));
+            }
+        }
+        if versions.is_empty() {
+            versions.push(("portable", |a, b, c, d| unsafe { portable(a, b, c, d) }));
+        }
+        versions
+    }
+
+    #[test]
+    fn a_sum_is_one_chain_of_multiply_adds_by_all_instructions() {
+        for (num_sums, width, stride, count) in [
+            (1, 64, 64, 5),
+            (3, 64, 192, 40),
+            (6, 80, 80, 33),
+            (7, 128, 130, 9),
+            (4, 6, 12, 3),
+            (13, 21, 21, 70),
+        ] {
+            let floats = random(1, num_sums * count);
+            let by_sum = Weights { floats: &floats, of_sum: count, of_row: 1 };
+            let by_row = Weights { floats: &floats, of_sum: 1, of_row: num_sums };
+            let (values, before) = (random(2, (count - 1) * stride + width), random(3, num_sums * width));
+            let rows = Rows { floats: &values, stride, count };
+            for weights in [by_sum, by_row] {
+                let expected = in_turn(&before, width, weights, rows);
+                let mut sums = before.clone();
+                add_weighted_rows(&mut sums, width, weights, rows);
+                let same = |sums: &[f32]| sums.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same(&sums), "{num_sums} sums of {width} floats");
+                for (name, version) in versions() {
+                    let mut sums = before.clone();
+                    // SAFETY: this processor has the instructions, and `add_weighted_rows` took the same operands.
+                    unsafe { version(&mut sums, width, weights, rows) };
+                    assert!(same(&sums), "{num_sums} sums of {width} floats by {name}");
+                }
+                // Cut anywhere, the sums go on from what is there.
+                let mut cut = before.clone();
+                let first = count / 2;
+                add_weighted_rows(&mut cut, width, weights, Rows { count: first, ..rows });
+                let later = Weights { floats: &floats[first * weights.of_row..], ..weights };
+                let floats = &values[first * stride..];
+                add_weighted_rows(&mut cut, width, later, Rows { floats, stride, count: count - first });
+                assert!(same(&cut), "{num_sums} sums of {width} floats, cut");
+            }
+        }
+    }
+
+    #[test]
+    fn without_rows_or_sums_nothing_is_read() {
+        let mut sums = [1.0; 4];
+        let none = Weights { floats: &[], of_sum: 0, of_row: 1 };
+        add_weighted_rows(&mut sums, 4, none, Rows { floats: &[], stride: 4, count: 0 });
+        add_weighted_rows(&mut [], 4, none, Rows { floats: &[], stride: 4, count: 2 });
+        assert_eq!(sums, [1.0; 4]);
+    }
+}
