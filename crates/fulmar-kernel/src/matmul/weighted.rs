@@ -1,7 +1,7 @@
 //! Sums of rows by weights, for attention's values and its gradients. Rows are read where they are stored.
 //!
 //! A sum is `weight[k] * row[k] + sum` for k = 0, 1, ... in this order, from what is there on, fused as in `tile.rs`. So it
-//! has the same bits however the rows are cut, and whatever sums are computed beside it.
+//! has the same bits however the rows are cut, and whatever other sums are computed.
 
 use super::Rows;
 use super::tile::{self, Vector};
@@ -51,7 +51,7 @@ pub(crate) fn add_weighted_rows(sums: &mut [f32], width: usize, weights: Weights
     unsafe { portable(sums, width, weights, rows) }
 }
 
-/// Defines the version for a kind of instructions, by the number of registers of a row that fit beside so many sums.
+/// Defines the version for a kind of instructions: for each number of sums, how many registers of a row are held at once.
 macro_rules! version {
     ($(#[$attribute:meta])* $name:ident: $vector:ty; $($sums:pat => $count:literal x $registers:literal;)*) => {
         $(#[$attribute])*
@@ -226,14 +226,14 @@ mod tests {
         {
             use std::arch::is_x86_feature_detected as has;
             if has!("avx512f") {
-                versions.push(("avx512", |a, b, c, d| unsafe { avx512(a, b, c, d) }));
+                versions.push(("avx512", avx512));
             }
             if has!("avx2") && has!("fma") {
-                versions.push(("avx2", |a, b, c, d| unsafe { avx2(a, b, c, d) }));
+                versions.push(("avx2", avx2));
             }
         }
         if versions.is_empty() {
-            versions.push(("portable", |a, b, c, d| unsafe { portable(a, b, c, d) }));
+            versions.push(("portable", portable));
         }
         versions
     }
@@ -265,7 +265,7 @@ mod tests {
                     unsafe { version(&mut sums, width, weights, rows) };
                     assert!(same(&sums), "{num_sums} sums of {width} floats by {name}");
                 }
-                // Cut anywhere, the sums go on from what is there.
+                // Cut anywhere, the sums continue from what is there.
                 let mut cut = before.clone();
                 let first = count / 2;
                 add_weighted_rows(&mut cut, width, weights, Rows { count: first, ..rows });
