@@ -2,7 +2,7 @@
 //!
 //! Each query row lists ranges of key/value rows, its [`Spans`]: one range for a plain sequence, two for a
 //! completion after a shared prompt, one a page for a paged cache. The sampler and the trainer use the same
-//! row function, so their results agree to the bit. Nothing of size T x T is ever stored.
+//! function, in which a row has the same bits alone and with others, so their results agree to the bit. Nothing of size T x T is ever stored.
 //!
 //! ```text
 //! s[j] = q . k[j] / sqrt(E)      m = max_j s[j]      L = ln sum_j e^(s[j] - m)      p[j] = e^((s[j] - m) - L)      o = sum_j p[j] v[j]
@@ -138,8 +138,8 @@ pub fn attention(
         while row < end {
             let run = Run { shape, spans, rows: row..spans.end_of_run(row, end) };
             let (at, len) = (row - first, run.rows.len());
-            let (out, log_sums) = (&mut out[at * width..][..len * width], &mut log_sums.as_chunks_mut().0);
-            let log_sums = &mut log_sums[at * shape.num_heads..][..len * shape.num_heads];
+            let out = &mut out[at * width..][..len * width];
+            let log_sums = &mut log_sums.as_chunks_mut().0[at * shape.num_heads..][..len * shape.num_heads];
             for kv_head in 0..shape.num_kv_heads {
                 run.attend(kv_head, &q_nhe[row * width..][..len * width], kv, &mut scratch, out, log_sums);
             }
