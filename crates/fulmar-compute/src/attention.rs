@@ -1,6 +1,7 @@
-//! Inputs and results of attention that its backward pass reads, and the widths of heads that it has in bfloat16.
+//! Inputs and results of attention that its backward pass reads, keys as it reads them, and the widths of heads that it has in
+//! bfloat16.
 
-use crate::{Compute, Floats, View, cuda};
+use crate::{Compute, FloatMemory, Floats, Memory, RowNumbers, View, cuda};
 
 impl Compute {
     /// Returns whether [`Compute::attention`] takes queries, keys and values in bfloat16 for heads of `head_dim`: on a GPU for some
@@ -8,6 +9,41 @@ impl Compute {
     #[must_use]
     pub fn attends_in_bf16(self, head_dim: usize) -> bool {
         matches!(self, Self::Cuda(_)) && cuda::HEAD_WIDTHS.contains(&head_dim)
+    }
+
+    /// Returns the elements of a cache of `rows` keys of `width` elements, as [`Compute::attention`] reads them: blocks of 16 rows on
+    /// the CPU, rows on a GPU.
+    #[must_use]
+    pub const fn key_floats(self, rows: usize, width: usize) -> usize {
+        match self {
+            Self::Cpu => fulmar_kernel::key_block_floats(rows, width),
+            Self::Cuda(_) => rows * width,
+        }
+    }
+
+    /// Writes keys of `width` elements over the rows of a cache with these numbers. Rows of one number must be equal.
+    ///
+    /// # Panics
+    /// If the widths of the elements differ, which is a bug of the caller.
+    pub fn put_keys(self, from: &FloatMemory, width: usize, rows_n: &RowNumbers, cache: &mut FloatMemory) {
+        match (from, cache) {
+            (FloatMemory::F32(from), FloatMemory::F32(cache)) => {
+                self.put_key_rows(from, width, rows_n, cache);
+            }
+            (from, cache) => self.put_float_rows(from, width, rows_n, cache),
+        }
+    }
+
+    /// Returns the rows of `keys`, of `width` elements, as [`Compute::attention`] reads them: on the CPU a copy in `room`.
+    pub fn keys_in<'a>(self, room: &'a mut Memory<f32>, keys: &'a FloatMemory, width: usize) -> Floats<'a> {
+        match (self, keys) {
+            (Self::Cpu, FloatMemory::F32(keys)) => {
+                self.resize(room, self.key_floats(keys.len() / width, width));
+                self.fill_key_blocks(keys, width, width, &mut *room);
+                Floats::F32(room.view())
+            }
+            (_, keys) => keys.view(),
+        }
     }
 }
 

@@ -105,7 +105,9 @@ operations! {
     fn mix(x: View<f32>, y: ViewMut<f32>, a: f32, b: f32) = rows::mix => cuda::mix;
 
     // Attention.
-    fn attention(shape: AttentionShape, q_nhe: Floats, keys_rke: Floats, values_rke: Floats, spans: &Spans, out_nhe: FloatsMut, log_sum_nh2: ViewMut<f32>) => cuda::attention;
+    fn attention(shape: AttentionShape, q_nhe: Floats, keys: Floats, values_rke: Floats, spans: &Spans, out_nhe: FloatsMut, log_sum_nh2: ViewMut<f32>) => cuda::attention;
+    fn fill_key_blocks(from: View<f32>, stride: usize, width: usize, blocks: ViewMut<f32>);
+    fn put_key_rows(from_nw: View<f32>, width: usize, rows_n: Numbers, blocks: ViewMut<f32>) => cuda::put_rows;
     fn attention_backward(shape: AttentionShape, saved: AttentionSaved<'_>, spans: &Spans, blocks: &[(u32, u32)], d_out_nhe: View<f32>, d_q_nhe: ViewMut<f32>, d_keys_nke: ViewMut<f32>, d_values_nke: ViewMut<f32>) => cuda::attention_backward;
     fn rotate(table: &RopeTable, x_nhe: ViewMut<f32>, num_heads: usize, positions_n: Numbers) = fulmar_kernel::RopeTable::rotate => cuda::rotate;
     fn rotate_rounded(table: &RopeTable, x_nhe: View<f32>, num_heads: usize, positions_n: Numbers, out_nhe: ViewMut<bf16>) = rope::rotate_rounded => cuda::rotate_rounded;

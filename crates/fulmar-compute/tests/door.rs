@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fulmar_compute::{
-    AttentionSaved, AttentionShape, Compute, FloatsMut, MatRef, RopeTable, Spans, rope_frequencies,
+    AttentionSaved, AttentionShape, Compute, FloatMemory, FloatsMut, MatRef, Memory, RopeTable, Spans,
+    rope_frequencies,
 };
 
 /// Crates that may name the kernels: the facade, which re-exports every crate, and `fulmar-compute` itself.
@@ -143,10 +144,21 @@ fn attention_and_its_backward_have_the_bits_of_a_direct_call() {
     let mut spans = Spans::default();
     (0..rows as u32).for_each(|row| spans.push_row(&[(0, row + 1)]));
     let (mut out, mut log_sum) = (vec![0.0; q.len()], vec![0.0; rows * 8]);
-    on.attention(shape, &q, &keys, &values, &spans, &mut out, &mut log_sum);
+    let (of_rows, mut room) = (FloatMemory::from(keys.clone()), Memory::default());
+    on.attention(
+        shape,
+        &q,
+        on.keys_in(&mut room, &of_rows, kv_width),
+        &values,
+        &spans,
+        &mut out,
+        &mut log_sum,
+    );
     let direct = |out: &mut [f32]| {
         let mut log_sum = vec![0.0; rows * 8];
-        fulmar_kernel::attention(shape, &q, &keys, &values, &spans, out, &mut log_sum);
+        let mut blocks = vec![0.0; fulmar_kernel::key_block_floats(rows, kv_width)];
+        fulmar_kernel::fill_key_blocks(&keys, kv_width, kv_width, &mut blocks);
+        fulmar_kernel::attention(shape, &q, &blocks, &values, &spans, out, &mut log_sum);
         log_sum
     };
     let mut expected = vec![0.0; q.len()];

@@ -3,8 +3,8 @@
 //   s[j] = q . k[j] / sqrt(E)    m = max_j s[j]    L = ln sum_j e^(s[j] - m)    p[j] = e^((s[j] - m) - L)    o = sum_j p[j] v[j]
 //   ds[j] = p[j] (do . v[j] - do . o) / sqrt(E)    dq = sum_j ds[j] k[j]        dk[j] = sum ds[j] q          dv[j] = sum p[j] do
 //
-// A score is the sum of 8 chains of fused multiply-adds, as do . v is; the sum over keys has 16 accumulators; an output is one such
-// chain over the keys in the order of the row's spans. Scores are computed twice, for their maximum and for their weights, so a row
+// A score is one chain of fused multiply-adds in the order of the columns, as do . v is; the sum over keys has 16 accumulators; an
+// output is one such chain over the keys in the order of the row's spans. Scores are computed twice, for their maximum and for their weights, so a row
 // may have any number of keys. Both kernels of gradients compute p from the m and L of the forward pass, with its bits of s. Each
 // gradient is one chain: of a query over its keys, of a key or a value over the queries that attend to it, both in the order of
 // their rows. Legend: N query rows, R key/value rows, H heads, K key/value heads, E width of a head, up to 256.
@@ -17,17 +17,11 @@ namespace attention_f32 {
 using spans::Keys;
 
 constexpr uint32_t WARP = 32, THREADS = 256, TILE = 64; // threads of a block at most, keys at once
-constexpr uint32_t LANES = 8;                           // chains of a score
 
-// Returns a . b in each of the 8 threads that hold its chains. The whole warp calls it.
+// Returns a . b.
 __device__ __forceinline__ float score(const float* a, const float* b, uint32_t width) {
     float sum = 0.0f;
-    for (uint32_t first = 0; first < width; first += LANES) { // the processor pads with zeros, too
-        const uint32_t e = first + threadIdx.x % LANES;
-        sum = __fmaf_rn(e < width ? a[e] : 0.0f, e < width ? b[e] : 0.0f, sum);
-    }
-#pragma unroll
-    for (int by = 1; by < (int)LANES; by *= 2) sum += __shfl_xor_sync(ALL, sum, by);
+    for (uint32_t e = 0; e < width; e++) sum = __fmaf_rn(a[e], b[e], sum);
     return sum;
 }
 
@@ -44,19 +38,19 @@ struct Head {
     __device__ __forceinline__ const float* key(uint32_t i) const { return keys_rke + (size_t)rows[i] * stride + at; }
     __device__ __forceinline__ const float* value(uint32_t i) const { return values_rke + (size_t)rows[i] * stride + at; }
 
-    // Finds the rows of keys from number `first` on; returns how many there are. The last one takes the places that are left.
+    // Finds the rows of keys from number `first` on, each thread those of its calls by `for_keys`; returns how many there are.
     __device__ __forceinline__ uint32_t begin(uint32_t first) const {
+        const uint32_t count = min(keys.count - first, TILE);
         __syncthreads(); // the tile before this one is read
-        for (uint32_t i = threadIdx.x; i < TILE; i += blockDim.x) rows[i] = keys.row(min(first + i, keys.count - 1));
-        __syncthreads();
-        return min(keys.count - first, TILE);
+        for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) rows[i] = keys.row(first + i);
+        return count;
     }
 };
 
-// Calls `work` with each key of a tile, in the 8 threads that hold the chains of its score; whole warps do as much.
+// Calls `work` with each key of a tile, in one thread each.
 template <class Work>
-__device__ __forceinline__ void for_keys(Work work) {
-    for (uint32_t i = threadIdx.x / LANES; i < TILE; i += blockDim.x / LANES) work(i);
+__device__ __forceinline__ void for_keys(uint32_t count, Work work) {
+    for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) work(i);
 }
 
 // Returns the largest number of the block, without NaNs. `maxima` are 8 floats of shared memory.
@@ -85,17 +79,14 @@ KERNEL(attention_f32, THREADS,
     if (e < width) q[e] = q_nhe[nh * width + e];
     float max = -INFINITY;
     for (uint32_t first = 0; first < head.keys.count; first += TILE) {
-        head.begin(first);
-        for_keys([&](uint32_t i) { max = fmaxf(max, score(q, head.key(i), width) * scale); });
+        const uint32_t count = head.begin(first);
+        for_keys(count, [&](uint32_t i) { max = fmaxf(max, score(q, head.key(i), width) * scale); });
     }
     max = max_of_block(max, maxima);
     float sum = 0.0f, out = 0.0f;
     for (uint32_t first = 0; first < head.keys.count; first += TILE) {
         const uint32_t count = head.begin(first);
-        for_keys([&](uint32_t i) {
-            const float weight = weight_of(score(q, head.key(i), width) * scale - max);
-            if (threadIdx.x % LANES == 0) weights[i] = weight;
-        });
+        for_keys(count, [&](uint32_t i) { weights[i] = weight_of(score(q, head.key(i), width) * scale - max); });
         __syncthreads();
         if (threadIdx.x < WIDTH)
             for (uint32_t i = threadIdx.x; i < count; i += WIDTH) sum += weights[i];
@@ -136,10 +127,9 @@ KERNEL(attention_f32_backward_queries, THREADS,
     float d_q = 0.0f;
     for (uint32_t first = 0; first < head.keys.count; first += TILE) {
         const uint32_t count = head.begin(first);
-        for_keys([&](uint32_t i) {
+        for_keys(count, [&](uint32_t i) {
             const float s = score(q, head.key(i), width) * scale, d_weight = score(d_out, head.value(i), width);
-            if (threadIdx.x % LANES == 0)
-                d_scores[i] = weight_of((s - max) - log_sum) * (d_weight - *along_of_row) * scale;
+            d_scores[i] = weight_of((s - max) - log_sum) * (d_weight - *along_of_row) * scale;
         });
         __syncthreads();
         if (e < width)
@@ -178,19 +168,16 @@ KERNEL(attention_f32_backward_keys, THREADS,
             const auto place = [&](uint32_t query) { // of a row and head
                 return (size_t)(first + (begin + query) / group) * heads + blockIdx.y * group + (begin + query) % group;
             };
-            // Whole warps do as much: eight threads a pair of a query and a key.
-            for (uint32_t pair = threadIdx.x / LANES; pair < queries * KEYS; pair += blockDim.x / LANES) {
+            for (uint32_t pair = threadIdx.x; pair < queries * KEYS; pair += blockDim.x) {
                 const uint32_t query = pair / KEYS, j = pair % KEYS;
                 const size_t nh = place(query);
                 const size_t at = ((size_t)min(first_key + j, end_key - 1) * kv_heads + blockIdx.y) * width;
                 const float s = score(q_nhe + nh * width, keys_nke + at, width) * scale;
                 const float d_weight = score(d_out_nhe + nh * width, values_nke + at, width);
-                if (threadIdx.x % LANES == 0) {
-                    const bool is_seen = seen[(begin + query) / group] >> j & 1;
-                    const float p = weight_of((s - log_sum_nh2[2 * nh]) - log_sum_nh2[2 * nh + 1]);
-                    weights[pair] = is_seen ? p : 0.0f;
-                    d_scores[pair] = is_seen ? p * (d_weight - along_nh[nh]) * scale : 0.0f;
-                }
+                const bool is_seen = seen[(begin + query) / group] >> j & 1;
+                const float p = weight_of((s - log_sum_nh2[2 * nh]) - log_sum_nh2[2 * nh + 1]);
+                weights[pair] = is_seen ? p : 0.0f;
+                d_scores[pair] = is_seen ? p * (d_weight - along_nh[nh]) * scale : 0.0f;
             }
             __syncthreads();
             for (uint32_t query = 0; query < queries && e < width; query++) {

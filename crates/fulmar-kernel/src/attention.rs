@@ -9,7 +9,8 @@
 //! ds[j] = p[j] (do . v[j] - do . o)      dq = sum_j ds[j] k[j] / sqrt(E)
 //! dk[j] += ds[j] q / sqrt(E)             dv[j] += p[j] do
 //! ```
-//! Sums of values and gradients are chains of multiply-adds in the order of keys and queries, fused where products are.
+//! Every sum but `L` and `do . o` is one chain of multiply-adds, fused where products are: of a score in the order of the
+//! columns, of values and gradients in the order of keys and queries.
 //! The backward pass recomputes `p` from the stored `m` and `L`, a tile of queries by keys at a time
 //! (Dao et al., <https://arxiv.org/abs/2205.14135>). The two are stored separately: their sum would lose the
 //! digits of `p` where scores are large.
@@ -17,8 +18,9 @@
 
 use std::ops::Range;
 
+use crate::key_blocks::{KeyBlocks, fill_key_blocks, key_block_floats};
 use crate::lanes::{SOFTMAX_FLOOR, WIDTH, dot, lanes, max_of, softmax_exp, sum_lanes};
-use crate::matmul::{Rows, SUMS, Weights, add_weighted_rows, products_of_rows};
+use crate::matmul::{Rows, SUMS, Weights, add_weighted_rows};
 use crate::parallel::{alone, for_rows2, map_tasks};
 
 /// The key/value rows that each query row attends to, as half-open ranges in the order they are summed.
@@ -102,26 +104,28 @@ impl AttentionShape {
 
 /// Writes the attention output of each row to `out_nhe`, and `m` and `L` of each row and head to `log_sum_nh2`.
 ///
-/// `q_nhe` and `out_nhe` are `[N, H * E]`, `keys_rke` and `values_rke` are `[R, K * E]`. The cost is N times the
-/// length of the spans times `2 H E` multiply-adds.
+/// `q_nhe` and `out_nhe` are `[N, H * E]`, `values_rke` is `[R, K * E]`, and `key_blocks` are such rows as
+/// [`put_key_rows`](crate::put_key_rows) writes them. The cost is N times the length of the spans times `2 H E` multiply-adds.
 ///
 /// # Panics
 /// If the lengths disagree or a span leaves the key/value rows.
 ///
 /// # Examples
 /// ```
-/// use fulmar_kernel::{AttentionShape, Spans, attention};
+/// use fulmar_kernel::{AttentionShape, Spans, attention, key_block_floats, put_key_rows};
 /// let mut spans = Spans::default();
 /// spans.push_row(&[(0, 2)]);
 /// let shape = AttentionShape { num_heads: 1, num_kv_heads: 1, head_dim: 1 };
 /// let (mut out, mut log_sum) = ([0.0], [0.0; 2]);
-/// attention(shape, &[0.0], &[1.0, 2.0], &[4.0, 8.0], &spans, &mut out, &mut log_sum);
+/// let mut key_blocks = vec![0.0; key_block_floats(2, 1)];
+/// put_key_rows(&[1.0, 2.0], 1, &[0, 1], &mut key_blocks);
+/// attention(shape, &[0.0], &key_blocks, &[4.0, 8.0], &spans, &mut out, &mut log_sum);
 /// assert_eq!(out, [6.0]); // a zero query weighs both values equally
 /// ```
 pub fn attention(
     shape: AttentionShape,
     q_nhe: &[f32],
-    keys_rke: &[f32],
+    key_blocks: &[f32],
     values_rke: &[f32],
     spans: &Spans,
     out_nhe: &mut [f32],
@@ -130,7 +134,8 @@ pub fn attention(
     let width = shape.q_width();
     assert!(q_nhe.len() == spans.num_rows() * width && out_nhe.len() == q_nhe.len(), "one span list a row");
     assert_eq!(log_sum_nh2.len(), 2 * spans.num_rows() * shape.num_heads, "two numbers a row and head");
-    let kv = KeysAndValues { keys: keys_rke, values: values_rke };
+    let kv =
+        KeysAndValues { keys: KeyBlocks { floats: key_blocks, width: shape.kv_width() }, values: values_rke };
     for_rows2(out_nhe, log_sum_nh2, (width, 2 * shape.num_heads), |first, out, log_sums| {
         let mut scratch = Scratch::default();
         let end = first + out.len() / width;
@@ -150,8 +155,6 @@ pub fn attention(
 
 /// Most adjacent query rows that are computed together.
 const RUN_ROWS: usize = 8;
-/// Keys whose products with some queries are computed in turn, from the cache next to the processor.
-const KEYS_IN_TURN: usize = 64;
 
 /// Memory of a thread for one run after the other.
 #[derive(Default)]
@@ -163,7 +166,7 @@ struct Scratch {
 
 #[derive(Clone, Copy)]
 struct KeysAndValues<'a> {
-    keys: &'a [f32],
+    keys: KeyBlocks<'a>,
     values: &'a [f32],
 }
 
@@ -198,11 +201,7 @@ impl Run<'_> {
         }
         weights.resize(num_queries * most, 0.0);
         for (key, row, count) in keys_in(last, 0..most) {
-            for part in (0..count).step_by(KEYS_IN_TURN) {
-                let floats = &kv.keys[(row + part) * stride + at..];
-                let keys = Rows { floats, stride, count: KEYS_IN_TURN.min(count - part) };
-                products_of_rows((&mut weights[key + part..], most), (q, e), keys);
-            }
+            kv.keys.products((&mut weights[key..], most), (q, e), at, row..row + count);
         }
         sums.clear();
         sums.resize(num_queries * e, 0.0);
@@ -220,7 +219,7 @@ impl Run<'_> {
                 let sums = &mut sums[rows.start * group * e..rows.end * group * e];
                 for (key, row, count) in keys_in(last, keys) {
                     let floats = &weights[rows.start * group * most + key..];
-                    let values = Rows { floats: &kv.values[row * stride + at..], stride, count };
+                    let values = Rows::new(&kv.values[row * stride + at..], stride, count);
                     add_weighted_rows(sums, e, Weights { floats, of_sum: most, of_row: 1 }, values);
                 }
             };
@@ -335,20 +334,29 @@ fn block_backward(
         keys: vec![0.0; rows * head_dim],
         values: vec![0.0; rows * head_dim],
     };
+    let columns = |rows_of_all: &[f32]| {
+        let mut blocks = vec![0.0; key_block_floats(rows, head_dim)];
+        let rows = &rows_of_all[first as usize * shape.kv_width()..end as usize * shape.kv_width()];
+        fill_key_blocks(&rows[kv_head * head_dim..], shape.kv_width(), head_dim, &mut blocks);
+        blocks
+    };
+    let blocks = [saved.keys, saved.values].map(columns);
+    let [keys, values] = blocks.each_ref().map(|floats| KeyBlocks { floats, width: head_dim });
     let (mut weights, mut d_scores) = (Vec::new(), Vec::new());
     for row in (first as usize..end as usize).step_by(TILE_ROWS) {
         let queries =
             Queries::gather(shape, saved, d_out_nhe, kv_head, row..(row + TILE_ROWS).min(end as usize));
         let d_q = &mut found.q[(row - first as usize) * width..][..queries.q.len()];
         for rows in seen_by(spans, queries.rows.clone()).chunks(TILE_KEYS) {
-            let tile = Tile { shape, saved, kv_head, rows };
+            let tile = Tile { shape, keys, values, first, rows };
             tile.weights_and_d_scores(spans, &queries, &mut weights, &mut d_scores);
+            let keys = &saved.keys[kv_head * head_dim..];
             tile.add_gradients(
+                keys,
                 &weights,
                 &d_scores,
                 &queries,
                 (d_q, &mut found.keys, &mut found.values),
-                first,
             );
         }
     }
@@ -405,28 +413,26 @@ impl Queries {
     }
 }
 
-/// Key/value rows J that some queries attend to.
+/// Key/value rows J of a block that some queries attend to.
 struct Tile<'a> {
     shape: AttentionShape,
-    saved: AttentionSaved<'a>,
-    kv_head: usize,
+    /// The keys and the values of the whole block.
+    keys: KeyBlocks<'a>,
+    values: KeyBlocks<'a>,
+    /// The first row of the block.
+    first: u32,
     rows: &'a [u32],
 }
 
 impl Tile<'_> {
-    /// Returns the adjacent rows: the number of those before, the first one, and how many they are.
-    fn runs(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+    /// Returns the adjacent rows: the number of those before, and where they are in the block.
+    fn runs(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
         let mut before = 0;
         self.rows.chunk_by(|row, next| row + 1 == *next).map(move |run| {
             before += run.len();
-            (before - run.len(), run[0] as usize, run.len())
+            let first = (run[0] - self.first) as usize;
+            (before - run.len(), first..first + run.len())
         })
-    }
-
-    /// Returns the heads in `all` of some adjacent rows.
-    fn heads<'b>(&self, all: &'b [f32], row: usize, count: usize) -> Rows<'b> {
-        let (stride, at) = (self.shape.kv_width(), self.kv_head * self.shape.head_dim);
-        Rows { floats: &all[row * stride + at..], stride, count }
     }
 
     /// Computes `p` and `ds`, both `[R * G, J]` and 0 where a query does not attend to a key.
@@ -440,13 +446,11 @@ impl Tile<'_> {
         let (num_keys, num_queries, e) = (self.rows.len(), queries.along.len(), self.shape.head_dim);
         weights.resize(num_queries * num_keys, 0.0);
         d_scores.resize(num_queries * num_keys, 0.0);
-        for (key, row, count) in self.runs() {
+        for (key, rows) in self.runs() {
             // The scores equal those of the forward pass to the bit: its `m` and `L` only match these where
             // scores are large.
-            let keys = self.heads(self.saved.keys, row, count);
-            products_of_rows((&mut weights[key..], num_keys), (&queries.q, e), keys);
-            let values = self.heads(self.saved.values, row, count);
-            products_of_rows((&mut d_scores[key..], num_keys), (&queries.d_out, e), values);
+            self.keys.products((&mut weights[key..], num_keys), (&queries.q, e), 0, rows.clone());
+            self.values.products((&mut d_scores[key..], num_keys), (&queries.d_out, e), 0, rows);
         }
         let rows = weights.chunks_exact_mut(num_keys).zip(d_scores.chunks_exact_mut(num_keys));
         for (query, (weights, d_scores)) in rows.enumerate() {
@@ -471,26 +475,28 @@ impl Tile<'_> {
         }
     }
 
-    /// Adds `ds k` to the gradient of the queries, and `ds^T q` and `p^T do` to those of the keys and values of the block.
+    /// Adds `ds k` to the gradient of the queries, and `ds^T q` and `p^T do` to those of the keys and values of the block. `keys`
+    /// are those of all rows, from this head on.
     fn add_gradients(
         &self,
+        keys: &[f32],
         weights: &[f32],
         d_scores: &[f32],
         queries: &Queries,
         (d_q, d_keys, d_values): (&mut [f32], &mut [f32], &mut [f32]),
-        block_first: u32,
     ) {
         let (num_keys, num_queries, e) = (self.rows.len(), queries.along.len(), self.shape.head_dim);
-        for (key, row, count) in self.runs() {
+        for (key, rows) in self.runs() {
             let of_queries = Weights { floats: &d_scores[key..], of_sum: num_keys, of_row: 1 };
-            add_weighted_rows(d_q, e, of_queries, self.heads(self.saved.keys, row, count));
-            let local = (row - block_first as usize) * e..(row - block_first as usize + count) * e;
+            let stride = self.shape.kv_width();
+            let keys = Rows::new(&keys[(self.first as usize + rows.start) * stride..], stride, rows.len());
+            add_weighted_rows(d_q, e, of_queries, keys);
             for (by_key, by_query, sums) in
                 [(d_scores, &queries.q, &mut *d_keys), (weights, &queries.d_out, &mut *d_values)]
             {
                 let of_keys = Weights { floats: &by_key[key..], of_sum: 1, of_row: num_keys };
-                let rows = Rows { floats: by_query, stride: e, count: num_queries };
-                add_weighted_rows(&mut sums[local.clone()], e, of_keys, rows);
+                let sums = &mut sums[rows.start * e..rows.end * e];
+                add_weighted_rows(sums, e, of_keys, Rows::new(by_query, e, num_queries));
             }
         }
     }
@@ -595,9 +601,16 @@ mod tests {
         out
     }
 
+    fn in_blocks(shape: AttentionShape, keys: &[f32]) -> Vec<f32> {
+        let width = shape.kv_width();
+        let mut blocks = vec![f32::NAN; key_block_floats(keys.len() / width, width)];
+        fill_key_blocks(keys, width, width, &mut blocks);
+        blocks
+    }
+
     fn forward(spans: &Spans, q: &[f32], keys: &[f32], values: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let (mut out, mut log_sum) = (vec![0.0; q.len()], vec![0.0; 2 * spans.num_rows() * SHAPE.num_heads]);
-        attention(SHAPE, q, keys, values, spans, &mut out, &mut log_sum);
+        attention(SHAPE, q, &in_blocks(SHAPE, keys), values, spans, &mut out, &mut log_sum);
         (out, log_sum)
     }
 
@@ -673,7 +686,8 @@ mod tests {
             let shape = AttentionShape { num_heads, num_kv_heads, head_dim };
             let (width, kv_width) = (num_heads * head_dim, num_kv_heads * head_dim);
             let q = random(1, lists.len() * width);
-            let (keys, values) = (random(2, 90 * kv_width), random(3, 90 * kv_width));
+            let keys = in_blocks(shape, &random(2, 90 * kv_width));
+            let values = random(3, 90 * kv_width);
             let run = |lists: &[Vec<(u32, u32)>], q: &[f32]| {
                 let mut spans = Spans::default();
                 lists.iter().for_each(|ranges| spans.push_row(ranges));

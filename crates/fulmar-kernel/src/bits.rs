@@ -175,12 +175,22 @@ fn optimizer_steps_and_casts_have_the_same_bits_on_every_target() {
     assert_eq!(found, expected.map(Checksum));
 }
 
-/// WebAssembly has no fused multiply-add, and few old processors.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+/// Returns whether products have fused multiply-adds: WebAssembly has none, and few old processors.
+fn is_fused() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
+    #[cfg(not(target_arch = "x86_64"))]
+    cfg!(target_arch = "aarch64")
+}
+
+/// Returns `x * y + sum` with the bits that products have here.
+pub(crate) fn multiply_add(x: f32, y: f32, sum: f32) -> f32 {
+    if is_fused() { x.mul_add(y, sum) } else { x * y + sum }
+}
+
 #[test]
 fn products_have_the_same_bits_on_every_target_with_fused_multiply_adds() {
-    #[cfg(target_arch = "x86_64")]
-    if !std::arch::is_x86_feature_detected!("fma") {
+    if !is_fused() {
         return;
     }
     let (rows, inner, cols) = (19, 1_300, 75);
@@ -192,4 +202,37 @@ fn products_have_the_same_bits_on_every_target_with_fused_multiply_adds() {
     let weight = MatRef::of(Floats::Bf16(&halves), cols, inner).transposed();
     matmul(&mut out, MatRef::new(&x, rows, inner), weight, true);
     assert_eq!(Checksum::of(out), Checksum(0xd9e8_b1e2_bf74_4f8c));
+}
+
+#[test]
+fn attention_has_the_same_bits_on_every_target_with_fused_multiply_adds() {
+    if !is_fused() {
+        return;
+    }
+    let (rows, shape) = (37, AttentionShape { num_heads: 6, num_kv_heads: 2, head_dim: 21 });
+    let (width, kv_width) = (6 * 21, 2 * 21);
+    let mut spans = Spans::default();
+    (0..rows).for_each(|row| spans.push_row(&[(0, row + 1)]));
+    let (q, keys, values) = (
+        random(51, rows as usize * width),
+        random(52, rows as usize * kv_width),
+        random(53, rows as usize * kv_width),
+    );
+    let mut blocks = vec![0.0; key_block_floats(rows as usize, kv_width)];
+    put_key_rows(&keys, kv_width, &(0..rows).collect::<Vec<_>>(), &mut blocks);
+    let (mut out, mut log_sum) = (vec![0.0; q.len()], vec![0.0; 2 * 6 * rows as usize]);
+    attention(shape, &q, &blocks, &values, &spans, &mut out, &mut log_sum);
+    let [mut d_q, mut d_keys, mut d_values] = [&q, &keys, &values].map(|of| vec![0.0; of.len()]);
+    let saved = AttentionSaved { q: &q, keys: &keys, values: &values, out: &out, log_sum: &log_sum };
+    let d_out = random(54, q.len());
+    attention_backward(shape, saved, &spans, &[(0, rows)], &d_out, &mut d_q, &mut d_keys, &mut d_values);
+    let found = [out, log_sum, d_q, d_keys, d_values].map(Checksum::of);
+    let expected = [
+        0xf40a_d7c2_c43d_314b,
+        0x6061_b16d_7635_bc6d,
+        0x456b_0844_05bc_999a,
+        0xc3c1_8685_a019_d66d,
+        0x0ddf_cf03_7f64_568c,
+    ];
+    assert_eq!(found, expected.map(Checksum));
 }

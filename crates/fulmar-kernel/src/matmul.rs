@@ -13,20 +13,18 @@ mod panels;
 mod precision;
 mod quantized;
 mod rounded;
-#[cfg(target_arch = "x86_64")]
-mod scores;
 mod tile;
 mod transpose;
 mod weighted;
 
 pub use panels::Panels;
 pub use precision::MatmulPrecision;
+pub(crate) use transpose::transpose;
 pub(crate) use weighted::{SUMS, Weights, add_weighted_rows};
 
 use packed::Factor;
 
 use crate::floats::Floats;
-use crate::lanes::dot;
 use crate::parallel::{add_column_sums, for_rows};
 
 /// A borrowed row-major matrix, optionally read transposed.
@@ -159,29 +157,29 @@ fn multiply<'a>(left: MatRef<'_>, factors: impl Iterator<Item = Factor<'a>>, acc
     packed::product(left, &others, accumulate);
 }
 
-/// Rows of floats that begin `stride` apart.
+/// Rows of floats, of which each [`Rows::COLUMNS`] are adjacent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub floats: &'a [f32],
+    /// Floats from a row to the next one.
     pub stride: usize,
+    /// Floats from some adjacent columns of a row to the next ones.
+    pub block: usize,
     pub count: usize,
 }
 
-/// Writes the products of each row of `left`, of `width` floats, with each of `right`; those of a row of `left` begin
-/// `stride` apart in `out`. Each has the same bits whatever the other rows are.
-pub(crate) fn products_of_rows(
-    (out, stride): (&mut [f32], usize),
-    (left, width): (&[f32], usize),
-    right: Rows<'_>,
-) {
-    #[cfg(target_arch = "x86_64")]
-    if scores::suits() {
-        return scores::products((out, stride), (left, width), right);
+impl<'a> Rows<'a> {
+    pub(crate) const COLUMNS: usize = 16;
+
+    /// Returns rows whose columns are all adjacent.
+    pub(crate) const fn new(floats: &'a [f32], stride: usize, count: usize) -> Self {
+        Self { floats, stride, block: Self::COLUMNS, count }
     }
-    for (row, left) in left.chunks_exact(width).enumerate() {
-        for (index, out) in out[row * stride..][..right.count].iter_mut().enumerate() {
-            *out = dot(left, &right.floats[index * right.stride..][..width]);
-        }
+
+    /// Returns where a column is in a row.
+    #[inline(always)]
+    const fn place(&self, col: usize) -> usize {
+        col / Self::COLUMNS * self.block + col % Self::COLUMNS
     }
 }
 
@@ -463,44 +461,6 @@ mod tests {
         matmul(&mut shared, left, right, false);
         crate::parallel::alone(|| matmul(&mut alone, left, right, false));
         assert!(shared.iter().zip(&alone).all(|(a, b)| a.to_bits() == b.to_bits()));
-    }
-
-    #[test]
-    fn products_of_rows_apart_equal_double_precision_and_have_the_same_bits_alone() {
-        for (width, stride, count) in [(64, 192, 43), (32, 32, 4), (6, 12, 3), (70, 100, 17), (8, 9, 0)] {
-            for num_left in [1, 2, 3, 4, 5, 7, 9] {
-                let (left, floats) = (random(1, num_left * width), random(2, stride * count.max(1)));
-                let apart = count + 3;
-                let mut found = vec![9.0; num_left * apart];
-                products_of_rows(
-                    (&mut found, apart),
-                    (&left, width),
-                    Rows { floats: &floats, stride, count },
-                );
-                for (row, (found, left)) in
-                    found.chunks_exact(apart).zip(left.chunks_exact(width)).enumerate()
-                {
-                    assert_eq!(found[count..], [9.0; 3], "behind row {row} of {num_left}");
-                    for (index, found) in found[..count].iter().enumerate() {
-                        let other = &floats[index * stride..][..width];
-                        let exact: f64 =
-                            left.iter().zip(other).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-                        assert!((f64::from(*found) - exact).abs() < 1e-4, "{found} and {exact}");
-                        let mut alone = [0.0];
-                        products_of_rows(
-                            (&mut alone, 1),
-                            (left, width),
-                            Rows { floats: other, stride: width, count: 1 },
-                        );
-                        assert_eq!(
-                            alone[0].to_bits(),
-                            found.to_bits(),
-                            "row {row} of {num_left} by {index} of {count}"
-                        );
-                    }
-                }
-            }
-        }
     }
 
     #[test]

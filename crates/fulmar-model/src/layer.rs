@@ -54,6 +54,8 @@ pub(crate) struct Workspace {
     norm: FloatMemory,
     /// The input of the feed-forward's last projection.
     act: FloatMemory,
+    /// Keys as attention reads them.
+    pub keys: Memory<f32>,
     /// Queries, keys and values before they are rounded; empty if they are not.
     wide: [Memory<f32>; 3],
 }
@@ -61,8 +63,11 @@ pub(crate) struct Workspace {
 impl Workspace {
     /// Returns the number of allocated bytes.
     pub(crate) fn num_bytes(&self) -> usize {
-        let Self { norm, act, wide } = self;
-        norm.num_bytes() + act.num_bytes() + wide.iter().map(Memory::num_bytes).sum::<usize>()
+        let Self { norm, act, keys, wide } = self;
+        norm.num_bytes()
+            + act.num_bytes()
+            + keys.num_bytes()
+            + wide.iter().map(Memory::num_bytes).sum::<usize>()
     }
 
     pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize, compute: Compute, dtype: Dtype) {

@@ -18,7 +18,7 @@ pub(crate) struct PagePool {
     page_size: usize,
     num_pages: usize,
     kv_width: usize,
-    /// Keys and values of each layer, `[pages * page_size, K * E]`. On the CPU they grow as pages are first used; on a GPU they have
+    /// Keys and values of each layer, `[pages * page_size, K * E]`, keys as attention reads them. On the CPU they grow as pages are first used; on a GPU they have
     /// memory for all pages and a spare one, which no sequence gets.
     layers: Vec<(FloatMemory, FloatMemory)>,
     compute: Compute,
@@ -55,11 +55,17 @@ impl PagePool {
         num_pages: usize,
     ) -> Result<Self> {
         let mut pool = Self { compute, dtype, ..Self::new(config, page_size, num_pages) };
-        let floats = (num_pages + 1) * page_size * pool.kv_width;
+        let [of_keys, of_values] = pool.floats(num_pages + 1);
         for (keys, values) in &mut pool.layers {
-            (*keys, *values) = (compute.zero_floats(dtype, floats)?, compute.zero_floats(dtype, floats)?);
+            (*keys, *values) = (compute.zero_floats(dtype, of_keys)?, compute.zero_floats(dtype, of_values)?);
         }
         Ok(pool)
+    }
+
+    /// Returns the floats of the keys and of the values of some pages in a layer.
+    const fn floats(&self, num_pages: usize) -> [usize; 2] {
+        let rows = num_pages * self.page_size;
+        [self.compute.key_floats(rows, self.kv_width), rows * self.kv_width]
     }
 
     /// Returns the handle of the device of the pages, and the dtype of keys and values.
@@ -101,7 +107,7 @@ impl PagePool {
         [new_keys, new_values]: [&FloatMemory; 2],
     ) {
         let (width, (keys, values)) = (self.kv_width, &mut self.layers[layer]);
-        self.compute.put_float_rows(new_keys, width, rows, keys);
+        self.compute.put_keys(new_keys, width, rows, keys);
         self.compute.put_float_rows(new_values, width, rows, values);
     }
 
@@ -119,12 +125,12 @@ impl PagePool {
     fn grow(&mut self) -> u32 {
         let page = self.holders.len();
         self.holders.push(0);
-        let floats = (page + 1) * self.page_size * self.kv_width;
-        if self.layers.iter().any(|(keys, values)| keys.len().min(values.len()) < floats) {
-            let pages = ((page + 1) * 2).min(self.num_pages);
+        let needed = self.floats(page + 1);
+        if self.layers.iter().any(|(keys, values)| keys.len() < needed[0] || values.len() < needed[1]) {
+            let [of_keys, of_values] = self.floats(((page + 1) * 2).min(self.num_pages));
             for (keys, values) in &mut self.layers {
-                self.compute.resize_as(keys, self.dtype, pages * self.page_size * self.kv_width);
-                self.compute.resize_as(values, self.dtype, pages * self.page_size * self.kv_width);
+                self.compute.resize_as(keys, self.dtype, of_keys);
+                self.compute.resize_as(values, self.dtype, of_values);
             }
         }
         page as u32
@@ -292,6 +298,7 @@ mod tests {
     fn memory_grows_with_the_pages_in_use() {
         let (mut pool, mut table) = (pool(1 << 20), PageTable::default());
         push(&mut table, 13, &mut pool);
-        assert_eq!(pool.layer(0).0.len(), 6 * 4 * 4);
+        let (keys, values) = pool.layer(0);
+        assert_eq!((keys.len(), values.len()), (32 * 4, 6 * 4 * 4), "keys are whole blocks of 16 rows");
     }
 }

@@ -3,7 +3,9 @@
 use fulmar_compute::{Compute, Spans};
 use fulmar_core::Result;
 use fulmar_cuda::{Card, Grid, arguments};
-use fulmar_kernel::{AttentionSaved, AttentionShape, attention, attention_backward};
+use fulmar_kernel::{
+    AttentionSaved, AttentionShape, attention, attention_backward, fill_key_blocks, key_block_floats,
+};
 
 use super::spans::Layout;
 use crate::numbers::{is_small, random};
@@ -48,7 +50,7 @@ pub fn check(card: &Card, report: &mut Report) -> Result<()> {
 }
 
 /// Layouts of training, in which a query row is the key/value row of the same number, with heads, key/value heads and their width:
-/// widths below, at and above 8 chains and a warp, keys below, at and above a tile and its 16 accumulators, and rows and keys
+/// widths below, at and above a warp and a block of the processor's keys, keys below, at and above a tile and its 16 accumulators, and rows and keys
 /// below, at and above the tiles of the processor's gradients.
 fn trained() -> Vec<(Layout, [usize; 3])> {
     vec![
@@ -105,8 +107,10 @@ impl Case {
     fn on_processor(&self) -> (Vec<f32>, Vec<f32>) {
         let mut out = vec![0.0; self.q.len()];
         let mut log_sum = vec![0.0; 2 * self.rows() * self.shape.num_heads];
-        let spans = self.layout.spans();
-        attention(self.shape, &self.q, &self.keys, &self.values, &spans, &mut out, &mut log_sum);
+        let (spans, width) = (self.layout.spans(), self.shape.num_kv_heads * self.shape.head_dim);
+        let mut keys = vec![f32::NAN; key_block_floats(self.layout.num_keys, width)];
+        fill_key_blocks(&self.keys, width, width, &mut keys);
+        attention(self.shape, &self.q, &keys, &self.values, &spans, &mut out, &mut log_sum);
         (out, log_sum)
     }
 

@@ -19,12 +19,13 @@ const COLUMNS: usize = 64;
 ///
 /// # Panics
 /// If `from` or `to` is too short.
-pub(super) fn transpose(from: &[f32], stride: usize, width: usize, to: &mut [f32], to_stride: usize) {
+pub(crate) fn transpose(from: &[f32], stride: usize, width: usize, to: &mut [f32], to_stride: usize) {
     if width == 0 || from.is_empty() {
         return;
     }
     let rows = (from.len() - width) / stride + 1;
-    assert!(rows <= to_stride && to.len() >= width * to_stride, "to must hold {width} x {to_stride} floats");
+    let floats = (width - 1) * to_stride + rows;
+    assert!(rows <= to_stride && to.len() >= floats, "to must hold {floats} floats");
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the check above saw that this processor has the instructions.

@@ -8,7 +8,7 @@ use super::tile::{self, Vector};
 use crate::lanes::prefetch;
 
 /// Most sums that are computed at once.
-pub(crate) const SUMS: usize = 6;
+pub(crate) const SUMS: usize = 12;
 /// Rows ahead that are asked for.
 const AHEAD: usize = 8;
 /// Lanes of the widest register.
@@ -29,12 +29,13 @@ pub(crate) struct Weights<'a> {
 pub(crate) fn add_weighted_rows(sums: &mut [f32], width: usize, weights: Weights<'_>, rows: Rows<'_>) {
     let count = sums.len() / width;
     assert_eq!(sums.len(), count * width, "sums must be whole");
-    if rows.count == 0 || count == 0 {
+    if rows.count == 0 || sums.is_empty() {
         return;
     }
     let last = (count - 1) * weights.of_sum + (rows.count - 1) * weights.of_row;
     assert!(weights.floats.len() > last, "weights must be those of {} rows in {count} sums", rows.count);
-    assert!(rows.floats.len() >= (rows.count - 1) * rows.stride + width, "rows must hold {width} floats");
+    let end = (rows.count - 1) * rows.stride + rows.place(width - 1) + 1;
+    assert!(rows.floats.len() >= end, "rows must hold {width} floats");
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::is_x86_feature_detected as has;
@@ -51,13 +52,14 @@ pub(crate) fn add_weighted_rows(sums: &mut [f32], width: usize, weights: Weights
     unsafe { portable(sums, width, weights, rows) }
 }
 
-/// Defines the version for a kind of instructions: for each number of sums, how many registers of a row are held at once.
+/// Defines the version for a kind of instructions: for each number of sums, up to `most`, how many registers of a row are held
+/// at once. A compiler finds registers for them all if there are two more for the row and one for a weight.
 macro_rules! version {
-    ($(#[$attribute:meta])* $name:ident: $vector:ty; $($sums:pat => $count:literal x $registers:literal;)*) => {
+    ($(#[$attribute:meta])* $name:ident: $vector:ty, most $most:literal; $($sums:pat => $count:literal x $registers:literal;)*) => {
         $(#[$attribute])*
         unsafe fn $name(sums: &mut [f32], width: usize, weights: Weights<'_>, rows: Rows<'_>) {
-            for (index, sums) in sums.chunks_mut(SUMS * width).enumerate() {
-                let floats = &weights.floats[index * SUMS * weights.of_sum..];
+            for (index, sums) in sums.chunks_mut($most * width).enumerate() {
+                let floats = &weights.floats[index * $most * weights.of_sum..];
                 let operands = Operands { sums, width, weights: Weights { floats, ..weights }, rows };
                 // SAFETY: what the caller promised.
                 unsafe {
@@ -73,17 +75,18 @@ macro_rules! version {
 version! {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f")]
-    avx512: tile::avx512::Of;
-    1 => 1 x 4; 2 => 2 x 4; 3 => 3 x 4; 4 => 4 x 4; 5 => 5 x 4; _ => 6 x 4;
+    avx512: tile::avx512::Of, most 12;
+    1 => 1 x 4; 2 => 2 x 4; 3 => 3 x 4; 4 => 4 x 4; 5 => 5 x 4; 6 => 6 x 2;
+    7 => 7 x 2; 8 => 8 x 2; 9 => 9 x 2; 10 => 10 x 2; 11 => 11 x 2; _ => 12 x 2;
 }
 version! {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    avx2: tile::avx2::Of;
-    1 => 1 x 4; 2 => 2 x 4; 3 => 3 x 4; 4 => 4 x 2; 5 => 5 x 2; _ => 6 x 2;
+    avx2: tile::avx2::Of, most 6;
+    1 => 1 x 4; 2 => 2 x 4; 3 => 3 x 2; 4 => 4 x 2; 5 => 5 x 2; _ => 6 x 2;
 }
 version! {
-    portable: tile::portable::Of;
+    portable: tile::portable::Of, most 6;
     1 => 1 x 4; 2 => 2 x 4; 3 => 3 x 4; 4 => 4 x 2; 5 => 5 x 2; _ => 6 x 2;
 }
 
@@ -127,6 +130,10 @@ impl Operands<'_> {
     unsafe fn add_columns<V: Vector, const S: usize, const R: usize>(&mut self, col: usize) {
         let Self { width, weights, rows, .. } = *self;
         let to = self.sums.as_mut_ptr().wrapping_add(col);
+        let mut places = [0; R];
+        for (r, place) in places.iter_mut().enumerate() {
+            *place = rows.place(col + r * V::LANES);
+        }
         // SAFETY: what the caller promised.
         unsafe {
             let mut sums = [[V::splat(0.0); R]; S];
@@ -136,11 +143,11 @@ impl Operands<'_> {
                 }
             }
             for k in 0..rows.count {
-                let first = k * rows.stride + col;
+                let first = k * rows.stride;
                 let mut values = [V::splat(0.0); R];
-                for (r, value) in values.iter_mut().enumerate() {
-                    prefetch(rows.floats, first + AHEAD * rows.stride + r * V::LANES);
-                    *value = V::load(rows.floats.as_ptr().add(first + r * V::LANES));
+                for (value, place) in values.iter_mut().zip(places) {
+                    prefetch(rows.floats, first + AHEAD * rows.stride + place);
+                    *value = V::load(rows.floats.as_ptr().add(first + place));
                 }
                 for (s, sums) in sums.iter_mut().enumerate() {
                     let weight =
@@ -175,7 +182,7 @@ impl Operands<'_> {
                 *sum = V::load(row.as_ptr());
             }
             for k in 0..rows.count {
-                row[..columns].copy_from_slice(&rows.floats[k * rows.stride + col..][..columns]);
+                row[..columns].copy_from_slice(&rows.floats[k * rows.stride + rows.place(col)..][..columns]);
                 let value = V::load(row.as_ptr());
                 for (s, sum) in sums.iter_mut().enumerate() {
                     let weight =
@@ -194,25 +201,20 @@ impl Operands<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bits::multiply_add;
     use crate::finite_difference::random;
 
     /// Returns `sums` after one multiply-add after the other.
     fn in_turn(sums: &[f32], width: usize, weights: Weights<'_>, rows: Rows<'_>) -> Vec<f32> {
-        let is_fused = cfg!(target_arch = "aarch64") || {
-            #[cfg(target_arch = "x86_64")]
-            let has =
-                std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
-            #[cfg(not(target_arch = "x86_64"))]
-            let has = false;
-            has
-        };
-        let add = |x: f32, y: f32, sum: f32| if is_fused { x.mul_add(y, sum) } else { x * y + sum };
         let one = |(at, sum): (usize, &f32)| {
             let (s, col) = (at / width, at % width);
             let term = |k: usize| {
-                (weights.floats[s * weights.of_sum + k * weights.of_row], rows.floats[k * rows.stride + col])
+                (
+                    weights.floats[s * weights.of_sum + k * weights.of_row],
+                    rows.floats[k * rows.stride + rows.place(col)],
+                )
             };
-            (0..rows.count).map(term).fold(*sum, |sum, (weight, value)| add(weight, value, sum))
+            (0..rows.count).map(term).fold(*sum, |sum, (weight, value)| multiply_add(weight, value, sum))
         };
         sums.iter().enumerate().map(one).collect()
     }
@@ -240,19 +242,23 @@ mod tests {
 
     #[test]
     fn a_sum_is_one_chain_of_multiply_adds_by_all_instructions() {
-        for (num_sums, width, stride, count) in [
-            (1, 64, 64, 5),
-            (3, 64, 192, 40),
-            (6, 80, 80, 33),
-            (7, 128, 130, 9),
-            (4, 6, 12, 3),
-            (13, 21, 21, 70),
+        for (num_sums, width, stride, count, block) in [
+            (1, 64, 64, 5, 16),
+            (3, 64, 192, 40, 16),
+            (6, 80, 80, 33, 16),
+            (7, 128, 130, 9, 16),
+            (4, 6, 12, 3, 16),
+            (13, 21, 21, 70, 16),
+            (6, 64, 16, 33, 600),
+            (3, 48, 20, 9, 180),
+            (2, 25, 16, 4, 64),
         ] {
             let floats = random(1, num_sums * count);
             let by_sum = Weights { floats: &floats, of_sum: count, of_row: 1 };
             let by_row = Weights { floats: &floats, of_sum: 1, of_row: num_sums };
-            let (values, before) = (random(2, (count - 1) * stride + width), random(3, num_sums * width));
-            let rows = Rows { floats: &values, stride, count };
+            let values = random(2, (count - 1) * stride + (width - 1) / 16 * block + (width - 1) % 16 + 1);
+            let (rows, before) =
+                (Rows { floats: &values, stride, block, count }, random(3, num_sums * width));
             for weights in [by_sum, by_row] {
                 let expected = in_turn(&before, width, weights, rows);
                 let mut sums = before.clone();
@@ -271,7 +277,7 @@ mod tests {
                 add_weighted_rows(&mut cut, width, weights, Rows { count: first, ..rows });
                 let later = Weights { floats: &floats[first * weights.of_row..], ..weights };
                 let floats = &values[first * stride..];
-                add_weighted_rows(&mut cut, width, later, Rows { floats, stride, count: count - first });
+                add_weighted_rows(&mut cut, width, later, Rows { floats, count: count - first, ..rows });
                 assert!(same(&cut), "{num_sums} sums of {width} floats, cut");
             }
         }
@@ -281,8 +287,8 @@ mod tests {
     fn without_rows_or_sums_nothing_is_read() {
         let mut sums = [1.0; 4];
         let none = Weights { floats: &[], of_sum: 0, of_row: 1 };
-        add_weighted_rows(&mut sums, 4, none, Rows { floats: &[], stride: 4, count: 0 });
-        add_weighted_rows(&mut [], 4, none, Rows { floats: &[], stride: 4, count: 2 });
+        add_weighted_rows(&mut sums, 4, none, Rows::new(&[], 4, 0));
+        add_weighted_rows(&mut [], 4, none, Rows::new(&[], 4, 2));
         assert_eq!(sums, [1.0; 4]);
     }
 }
