@@ -4,7 +4,7 @@
 use crate::{Compute, FloatMemory, Floats, Memory, RowNumbers, View, cuda};
 
 impl Compute {
-    /// Returns whether [`Compute::attention`] takes queries, keys and values in bfloat16 for heads of `head_dim`: on a GPU for some
+    /// Returns whether [`Compute::attention`] takes queries in bfloat16, with keys and values, for heads of `head_dim`: on a GPU for some
     /// widths, on the CPU for none.
     #[must_use]
     pub fn attends_in_bf16(self, head_dim: usize) -> bool {
@@ -21,28 +21,32 @@ impl Compute {
         }
     }
 
-    /// Writes keys of `width` elements over the rows of a cache with these numbers. Rows of one number must be equal.
+    /// Writes keys of `width` elements over the rows of a cache with these numbers, or on the CPU rounds them to one in bfloat16.
+    /// Rows of one number must be equal.
     ///
     /// # Panics
-    /// If the widths of the elements differ, which is a bug of the caller.
+    /// If elements in bfloat16 are to become wider ones, which is a bug of the caller.
     pub fn put_keys(self, from: &FloatMemory, width: usize, rows_n: &RowNumbers, cache: &mut FloatMemory) {
         match (from, cache) {
             (FloatMemory::F32(from), FloatMemory::F32(cache)) => {
                 self.put_key_rows(from, width, rows_n, cache);
+            }
+            (FloatMemory::F32(from), FloatMemory::Bf16(cache)) => {
+                self.put_rounded_key_rows(from, width, rows_n, cache);
             }
             (from, cache) => self.put_float_rows(from, width, rows_n, cache),
         }
     }
 
     /// Returns the rows of `keys`, of `width` elements, as [`Compute::attention`] reads them: on the CPU a copy in `room`.
-    pub fn keys_in<'a>(self, room: &'a mut Memory<f32>, keys: &'a FloatMemory, width: usize) -> Floats<'a> {
+    pub fn keys_in<'a>(self, room: &'a mut Memory<f32>, keys: Floats<'a>, width: usize) -> Floats<'a> {
         match (self, keys) {
-            (Self::Cpu, FloatMemory::F32(keys)) => {
-                self.resize(room, self.key_floats(keys.len() / width, width));
-                self.fill_key_blocks(keys, width, width, &mut *room);
+            (Self::Cpu, Floats::F32(rows)) => {
+                self.resize(room, self.key_floats(rows.len() / width, width));
+                self.fill_key_blocks(rows, width, width, &mut *room);
                 Floats::F32(room.view())
             }
-            (_, keys) => keys.view(),
+            _ => keys,
         }
     }
 }

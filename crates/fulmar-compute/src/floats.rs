@@ -244,15 +244,16 @@ impl Compute {
         }
     }
 
-    /// Writes rows of `inner` elements over rows of elements of the same width, as [`Compute::put_rows`].
+    /// Writes rows of `inner` elements over others, as [`Compute::put_rows`], or rounds them to bfloat16.
     ///
     /// # Panics
-    /// If the widths of the elements differ, which is a bug of the caller.
+    /// If elements in bfloat16 are to become wider ones, which is a bug of the caller.
     pub fn put_float_rows(self, from: &FloatMemory, inner: usize, rows_n: &RowNumbers, to: &mut FloatMemory) {
         match (from, to) {
             (FloatMemory::F32(from), FloatMemory::F32(to)) => self.put_rows(from, inner, rows_n, to),
             (FloatMemory::Bf16(from), FloatMemory::Bf16(to)) => self.put_rows(from, inner, rows_n, to),
-            _ => unreachable!("rows are written over rows of their width"),
+            (FloatMemory::F32(from), FloatMemory::Bf16(to)) => self.put_rounded_rows(from, inner, rows_n, to),
+            _ => unreachable!("rows are written over rows that are no wider"),
         }
     }
 }
@@ -527,5 +528,8 @@ mod tests {
             Compute::Cpu.put_float_rows(&from, 2, &rows_n, &mut to);
             assert_eq!(*to.view().read().unwrap(), [3.0, 4.0, 0.0, 0.0, 1.0, 2.0]);
         }
+        let mut rounded = Compute::Cpu.zero_floats(Dtype::Bf16, 6).unwrap();
+        Compute::Cpu.put_float_rows(&vec![1.001, 2.0, 3.0, 4.0].into(), 2, &rows_n, &mut rounded);
+        assert_eq!(*rounded.view().read().unwrap(), [3.0, 4.0, 0.0, 0.0, 1.0, 2.0]);
     }
 }

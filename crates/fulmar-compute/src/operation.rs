@@ -1,6 +1,6 @@
 //! The table of operations. A line is a name and a signature; `=` names the function for the CPU if it differs from the kernel of
 //! the same name, and `=>` the one for GPUs. An operation without one is `Unavailable` there. Arguments
-//! `Floats` and `FloatsMut` are in single precision on the CPU, and on a GPU in bfloat16, too.
+//! `Floats` and `FloatsMut` are in single precision on the CPU, and on a GPU in bfloat16, too; `Floats<'_>` have either type on both.
 
 use fulmar_kernel::{AdamwStep, AttentionShape, LogProb, SgdStep};
 use half::bf16;
@@ -105,9 +105,10 @@ operations! {
     fn mix(x: View<f32>, y: ViewMut<f32>, a: f32, b: f32) = rows::mix => cuda::mix;
 
     // Attention.
-    fn attention(shape: AttentionShape, q_nhe: Floats, keys: Floats, values_rke: Floats, spans: &Spans, out_nhe: FloatsMut, log_sum_nh2: ViewMut<f32>) => cuda::attention;
+    fn attention(shape: AttentionShape, q_nhe: Floats, keys: Floats<'_>, values_rke: Floats<'_>, spans: &Spans, out_nhe: FloatsMut, log_sum_nh2: ViewMut<f32>) => cuda::attention;
     fn fill_key_blocks(from: View<f32>, stride: usize, width: usize, blocks: ViewMut<f32>);
     fn put_key_rows(from_nw: View<f32>, width: usize, rows_n: Numbers, blocks: ViewMut<f32>) => cuda::put_rows;
+    fn put_rounded_key_rows(from_nw: View<f32>, width: usize, rows_n: Numbers, blocks: ViewMut<bf16>);
     fn attention_backward(shape: AttentionShape, saved: AttentionSaved<'_>, spans: &Spans, blocks: &[(u32, u32)], d_out_nhe: View<f32>, d_q_nhe: ViewMut<f32>, d_keys_nke: ViewMut<f32>, d_values_nke: ViewMut<f32>) => cuda::attention_backward;
     fn rotate(table: &RopeTable, x_nhe: ViewMut<f32>, num_heads: usize, positions_n: Numbers) = fulmar_kernel::RopeTable::rotate => cuda::rotate;
     fn rotate_rounded(table: &RopeTable, x_nhe: View<f32>, num_heads: usize, positions_n: Numbers, out_nhe: ViewMut<bf16>) = rope::rotate_rounded => cuda::rotate_rounded;
@@ -144,6 +145,7 @@ operations! {
     fn copy<T>(from: View<T>, to: ViewMut<T>) = rows::copy => cuda::copy;
     fn fill<T>(to: ViewMut<T>, value: T) = rows::fill => cuda::fill;
     fn put_rows<T>(from: View<T>, inner: usize, rows_n: Numbers, to: ViewMut<T>) = rows::put_rows => cuda::put_rows;
+    fn put_rounded_rows(from: View<f32>, inner: usize, rows_n: Numbers, to: ViewMut<bf16>) = rows::put_rounded_rows;
     fn scatter<T>(from: View<T>, inner: usize, indices: &[usize], to: ViewMut<T>) = rows::scatter => cuda::scatter;
 }
 

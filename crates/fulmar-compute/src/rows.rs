@@ -2,6 +2,7 @@
 //! is a bug of the caller and panics.
 
 use fulmar_kernel::prefetch;
+use half::bf16;
 
 /// Number of rows between the copied row and the prefetched one.
 const AHEAD: usize = 2;
@@ -77,6 +78,13 @@ pub(crate) fn scatter<T: Copy>(from: &[T], inner: usize, indices: &[usize], to: 
 pub(crate) fn put_rows<T: Copy>(from: &[T], inner: usize, rows_n: &[u32], to: &mut [T]) {
     for (row, number) in from.chunks_exact(inner.max(1)).zip(rows_n) {
         to[*number as usize * inner..][..inner].copy_from_slice(row);
+    }
+}
+
+/// Runs [`put_rows`] and rounds each number to the nearest bfloat16.
+pub(crate) fn put_rounded_rows(from: &[f32], inner: usize, rows_n: &[u32], to: &mut [bf16]) {
+    for (row, number) in from.chunks_exact(inner.max(1)).zip(rows_n) {
+        fulmar_kernel::f32_to_bf16(row, &mut to[*number as usize * inner..][..inner]);
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fulmar_compute::{
-    AttentionSaved, AttentionShape, Compute, FloatMemory, FloatsMut, MatRef, Memory, RopeTable, Spans,
+    AttentionSaved, AttentionShape, Compute, Floats, FloatsMut, MatRef, Memory, RopeTable, Spans,
     rope_frequencies,
 };
 
@@ -144,12 +144,12 @@ fn attention_and_its_backward_have_the_bits_of_a_direct_call() {
     let mut spans = Spans::default();
     (0..rows as u32).for_each(|row| spans.push_row(&[(0, row + 1)]));
     let (mut out, mut log_sum) = (vec![0.0; q.len()], vec![0.0; rows * 8]);
-    let (of_rows, mut room) = (FloatMemory::from(keys.clone()), Memory::default());
+    let mut room = Memory::default();
     on.attention(
         shape,
         &q,
-        on.keys_in(&mut room, &of_rows, kv_width),
-        &values,
+        on.keys_in(&mut room, Floats::from(&keys), kv_width),
+        Floats::from(&values),
         &spans,
         &mut out,
         &mut log_sum,
@@ -158,7 +158,8 @@ fn attention_and_its_backward_have_the_bits_of_a_direct_call() {
         let mut log_sum = vec![0.0; rows * 8];
         let mut blocks = vec![0.0; fulmar_kernel::key_block_floats(rows, kv_width)];
         fulmar_kernel::fill_key_blocks(&keys, kv_width, kv_width, &mut blocks);
-        fulmar_kernel::attention(shape, &q, &blocks, &values, &spans, out, &mut log_sum);
+        let (blocks, values) = (blocks[..].into(), values[..].into());
+        fulmar_kernel::attention(shape, &q, blocks, values, &spans, out, &mut log_sum);
         log_sum
     };
     let mut expected = vec![0.0; q.len()];

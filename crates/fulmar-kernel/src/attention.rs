@@ -18,9 +18,10 @@
 
 use std::ops::Range;
 
+use crate::floats::Floats;
 use crate::key_blocks::{KeyBlocks, fill_key_blocks, key_block_floats};
 use crate::lanes::{SOFTMAX_FLOOR, WIDTH, dot, lanes, max_of, softmax_exp, sum_lanes};
-use crate::matmul::{Rows, SUMS, Weights, add_weighted_rows};
+use crate::matmul::{Item, Rows, SUMS, Weights, add_weighted_rows};
 use crate::parallel::{alone, for_rows2, map_tasks};
 
 /// The key/value rows that each query row attends to, as half-open ranges in the order they are summed.
@@ -105,10 +106,11 @@ impl AttentionShape {
 /// Writes the attention output of each row to `out_nhe`, and `m` and `L` of each row and head to `log_sum_nh2`.
 ///
 /// `q_nhe` and `out_nhe` are `[N, H * E]`, `values_rke` is `[R, K * E]`, and `key_blocks` are such rows as
-/// [`put_key_rows`](crate::put_key_rows) writes them. The cost is N times the length of the spans times `2 H E` multiply-adds.
+/// [`put_key_rows`](crate::put_key_rows) writes them. Keys and values in bfloat16 give the bits of these numbers in single
+/// precision. The cost is N times the length of the spans times `2 H E` multiply-adds.
 ///
 /// # Panics
-/// If the lengths disagree or a span leaves the key/value rows.
+/// If the lengths disagree, a span leaves the key/value rows, or keys and values differ in type.
 ///
 /// # Examples
 /// ```
@@ -119,23 +121,39 @@ impl AttentionShape {
 /// let (mut out, mut log_sum) = ([0.0], [0.0; 2]);
 /// let mut key_blocks = vec![0.0; key_block_floats(2, 1)];
 /// put_key_rows(&[1.0, 2.0], 1, &[0, 1], &mut key_blocks);
-/// attention(shape, &[0.0], &key_blocks, &[4.0, 8.0], &spans, &mut out, &mut log_sum);
+/// let values = [4.0, 8.0];
+/// attention(shape, &[0.0], key_blocks[..].into(), values[..].into(), &spans, &mut out, &mut log_sum);
 /// assert_eq!(out, [6.0]); // a zero query weighs both values equally
 /// ```
 pub fn attention(
     shape: AttentionShape,
     q_nhe: &[f32],
-    key_blocks: &[f32],
-    values_rke: &[f32],
+    key_blocks: Floats<'_>,
+    values_rke: Floats<'_>,
     spans: &Spans,
     out_nhe: &mut [f32],
     log_sum_nh2: &mut [f32],
 ) {
+    let out = (out_nhe, log_sum_nh2);
+    match (key_blocks, values_rke) {
+        (Floats::F32(keys), Floats::F32(values)) => attend(shape, q_nhe, keys, values, spans, out),
+        (Floats::Bf16(keys), Floats::Bf16(values)) => attend(shape, q_nhe, keys, values, spans, out),
+        _ => unreachable!("keys and values are of one type"),
+    }
+}
+
+fn attend<T: Item>(
+    shape: AttentionShape,
+    q_nhe: &[f32],
+    key_blocks: &[T],
+    values: &[T],
+    spans: &Spans,
+    (out_nhe, log_sum_nh2): (&mut [f32], &mut [f32]),
+) {
     let width = shape.q_width();
     assert!(q_nhe.len() == spans.num_rows() * width && out_nhe.len() == q_nhe.len(), "one span list a row");
     assert_eq!(log_sum_nh2.len(), 2 * spans.num_rows() * shape.num_heads, "two numbers a row and head");
-    let kv =
-        KeysAndValues { keys: KeyBlocks { floats: key_blocks, width: shape.kv_width() }, values: values_rke };
+    let kv = KeysAndValues { keys: KeyBlocks { items: key_blocks, width: shape.kv_width() }, values };
     for_rows2(out_nhe, log_sum_nh2, (width, 2 * shape.num_heads), |first, out, log_sums| {
         let mut scratch = Scratch::default();
         let end = first + out.len() / width;
@@ -165,9 +183,9 @@ struct Scratch {
 }
 
 #[derive(Clone, Copy)]
-struct KeysAndValues<'a> {
-    keys: KeyBlocks<'a>,
-    values: &'a [f32],
+struct KeysAndValues<'a, T> {
+    keys: KeyBlocks<'a, T>,
+    values: &'a [T],
 }
 
 /// Adjacent query rows, each of which attends to the first keys of the last one.
@@ -179,11 +197,11 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Writes the output and `m` and `L` of the query heads of one key/value head.
-    fn attend(
+    fn attend<T: Item>(
         &self,
         kv_head: usize,
         q_nhe: &[f32],
-        kv: KeysAndValues<'_>,
+        kv: KeysAndValues<'_, T>,
         scratch: &mut Scratch,
         out_nhe: &mut [f32],
         log_sums_nh: &mut [[f32; 2]],
@@ -341,7 +359,7 @@ fn block_backward(
         blocks
     };
     let blocks = [saved.keys, saved.values].map(columns);
-    let [keys, values] = blocks.each_ref().map(|floats| KeyBlocks { floats, width: head_dim });
+    let [keys, values] = blocks.each_ref().map(|items| KeyBlocks { items, width: head_dim });
     let (mut weights, mut d_scores) = (Vec::new(), Vec::new());
     for row in (first as usize..end as usize).step_by(TILE_ROWS) {
         let queries =
@@ -417,8 +435,8 @@ impl Queries {
 struct Tile<'a> {
     shape: AttentionShape,
     /// The keys and the values of the whole block.
-    keys: KeyBlocks<'a>,
-    values: KeyBlocks<'a>,
+    keys: KeyBlocks<'a, f32>,
+    values: KeyBlocks<'a, f32>,
     /// The first row of the block.
     first: u32,
     rows: &'a [u32],
@@ -610,7 +628,8 @@ mod tests {
 
     fn forward(spans: &Spans, q: &[f32], keys: &[f32], values: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let (mut out, mut log_sum) = (vec![0.0; q.len()], vec![0.0; 2 * spans.num_rows() * SHAPE.num_heads]);
-        attention(SHAPE, q, &in_blocks(SHAPE, keys), values, spans, &mut out, &mut log_sum);
+        let keys = in_blocks(SHAPE, keys);
+        attention(SHAPE, q, keys[..].into(), values.into(), spans, &mut out, &mut log_sum);
         (out, log_sum)
     }
 
@@ -688,11 +707,12 @@ mod tests {
             let q = random(1, lists.len() * width);
             let keys = in_blocks(shape, &random(2, 90 * kv_width));
             let values = random(3, 90 * kv_width);
+            let (keys, values) = (Floats::F32(&keys), Floats::F32(&values));
             let run = |lists: &[Vec<(u32, u32)>], q: &[f32]| {
                 let mut spans = Spans::default();
                 lists.iter().for_each(|ranges| spans.push_row(ranges));
                 let (mut out, mut log_sum) = (vec![9.0; q.len()], vec![9.0; 2 * lists.len() * num_heads]);
-                attention(shape, q, &keys, &values, &spans, &mut out, &mut log_sum);
+                attention(shape, q, keys, values, &spans, &mut out, &mut log_sum);
                 let bits = |all: Vec<f32>| all.into_iter().map(f32::to_bits).collect::<Vec<_>>();
                 (bits(out), bits(log_sum))
             };
@@ -707,6 +727,23 @@ mod tests {
                 assert_eq!(alone.1, log_sum[2 * row * num_heads..][..2 * num_heads], "row {row}");
             }
         }
+    }
+
+    #[test]
+    fn keys_and_values_in_bfloat16_give_the_bits_of_these_numbers() {
+        let (spans, _) = tree();
+        let (q, numbers) = (random(1, 12 * 24), (0..12).collect::<Vec<_>>());
+        let mut halves = [(); 2].map(|()| vec![half::bf16::ZERO; 12 * 12]);
+        crate::f32_to_bf16(&random(2, 12 * 12), &mut halves[0]);
+        crate::f32_to_bf16(&random(3, 12 * 12), &mut halves[1]);
+        let [keys, values] = halves.each_ref().map(|of| Floats::Bf16(of).to_f32().into_owned());
+        let (expected, expected_sums) = forward(&spans, &q, &keys, &values);
+        let mut blocks = vec![half::bf16::NAN; key_block_floats(12, 12)];
+        crate::put_rounded_key_rows(&keys, 12, &numbers, &mut blocks);
+        let (mut out, mut log_sum) = (vec![9.0; q.len()], vec![9.0; expected_sums.len()]);
+        let (blocks, values) = (Floats::Bf16(&blocks), Floats::Bf16(&halves[1]));
+        attention(SHAPE, &q, blocks, values, &spans, &mut out, &mut log_sum);
+        assert_eq!((out, log_sum), (expected, expected_sums));
     }
 
     #[test]

@@ -221,7 +221,7 @@ fn attention_has_the_same_bits_on_every_target_with_fused_multiply_adds() {
     let mut blocks = vec![0.0; key_block_floats(rows as usize, kv_width)];
     put_key_rows(&keys, kv_width, &(0..rows).collect::<Vec<_>>(), &mut blocks);
     let (mut out, mut log_sum) = (vec![0.0; q.len()], vec![0.0; 2 * 6 * rows as usize]);
-    attention(shape, &q, &blocks, &values, &spans, &mut out, &mut log_sum);
+    attention(shape, &q, blocks[..].into(), values[..].into(), &spans, &mut out, &mut log_sum);
     let [mut d_q, mut d_keys, mut d_values] = [&q, &keys, &values].map(|of| vec![0.0; of.len()]);
     let saved = AttentionSaved { q: &q, keys: &keys, values: &values, out: &out, log_sum: &log_sum };
     let d_out = random(54, q.len());

@@ -5,15 +5,17 @@
 
 use std::ops::Range;
 
-use crate::matmul::{Rows, SUMS, Weights, add_weighted_rows, transpose};
+use half::bf16;
+
+use crate::matmul::{COLUMNS, Item, Rows, SUMS, Weights, add_weighted_rows, transpose};
 use crate::parallel::for_rows;
 
 /// Rows of a block.
-const ROWS: usize = Rows::COLUMNS;
+const ROWS: usize = COLUMNS;
 /// Keys that all queries are multiplied by before the next ones, from the cache next to the processor.
 const KEYS_IN_TURN: usize = 4 * ROWS;
 
-/// Returns the floats of blocks that hold `rows` rows of `width` floats.
+/// Returns the numbers in blocks that hold `rows` rows of `width` numbers.
 #[must_use]
 pub const fn key_block_floats(rows: usize, width: usize) -> usize {
     rows.next_multiple_of(ROWS) * width
@@ -35,14 +37,50 @@ pub const fn key_block_floats(rows: usize, width: usize) -> usize {
 /// ```
 pub fn put_key_rows(from_nw: &[f32], width: usize, rows_n: &[u32], blocks: &mut [f32]) {
     assert!(width > 0 && from_nw.len() == rows_n.len() * width, "one row a number");
-    let (mut from, mut numbers) = (from_nw, rows_n);
-    while let Some(first) = numbers.first().map(|row| *row as usize) {
-        let adjacent = numbers.iter().zip(first..).take_while(|(row, next)| **row as usize == *next);
-        let count = adjacent.count().min(ROWS - first % ROWS);
+    for (place, count, first) in adjacent(rows_n) {
         let block = &mut blocks[first / ROWS * ROWS * width..][..ROWS * width];
-        transpose(&from[..count * width], width, width, &mut block[first % ROWS..], ROWS);
-        (from, numbers) = (&from[count * width..], &numbers[count..]);
+        let rows = &from_nw[place * width..][..count * width];
+        transpose(rows, width, width, &mut block[first % ROWS..], ROWS);
     }
+}
+
+/// Runs [`put_key_rows`] and rounds each number to the nearest bfloat16.
+///
+/// # Panics
+/// As [`put_key_rows`].
+///
+/// # Examples
+/// ```
+/// use fulmar_kernel::put_rounded_key_rows;
+/// use half::bf16;
+/// let mut blocks = [bf16::ZERO; 16];
+/// put_rounded_key_rows(&[1.001], 1, &[3], &mut blocks);
+/// assert_eq!(blocks[3], bf16::ONE);
+/// ```
+pub fn put_rounded_key_rows(from_nw: &[f32], width: usize, rows_n: &[u32], blocks: &mut [bf16]) {
+    assert!(width > 0 && from_nw.len() == rows_n.len() * width, "one row a number");
+    let mut wide = vec![0.0; ROWS * width];
+    for (place, count, first) in adjacent(rows_n) {
+        let block = &mut blocks[first / ROWS * ROWS * width..][..ROWS * width];
+        transpose(&from_nw[place * width..][..count * width], width, width, &mut wide, ROWS);
+        for (block, wide) in block.chunks_exact_mut(ROWS).zip(wide.chunks_exact(ROWS)) {
+            for (to, from) in block[first % ROWS..].iter_mut().zip(&wide[..count]) {
+                *to = bf16::from_f32(*from);
+            }
+        }
+    }
+}
+
+/// Returns `(place, count, row)` for each part of `rows_n` with adjacent rows of one block.
+fn adjacent(rows_n: &[u32]) -> impl Iterator<Item = (usize, usize, usize)> + use<'_> {
+    let mut place = 0;
+    std::iter::from_fn(move || {
+        let first = *rows_n.get(place)? as usize;
+        let same = rows_n[place..].iter().zip(first..).take_while(|(row, next)| **row as usize == *next);
+        let count = same.count().min(ROWS - first % ROWS);
+        place += count;
+        Some((place - count, count, first))
+    })
 }
 
 /// Writes `width` floats of each row, which begin `stride` apart in `from`, to the rows of `blocks` from 0 on.
@@ -58,14 +96,14 @@ pub fn fill_key_blocks(from: &[f32], stride: usize, width: usize, blocks: &mut [
     });
 }
 
-/// Borrowed blocks of rows of `width` floats.
+/// Borrowed blocks of rows of `width` numbers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct KeyBlocks<'a> {
-    pub floats: &'a [f32],
+pub(crate) struct KeyBlocks<'a, T> {
+    pub items: &'a [T],
     pub width: usize,
 }
 
-impl KeyBlocks<'_> {
+impl<T: Item> KeyBlocks<'_, T> {
     /// Writes the products of each of `queries`, of `e` floats, with the columns from `at` on of some adjacent rows; those of a
     /// query begin `apart` floats apart in `out`.
     ///
@@ -82,8 +120,8 @@ impl KeyBlocks<'_> {
         for first in (rows.start / ROWS * ROWS..rows.end).step_by(KEYS_IN_TURN) {
             let width = (rows.end - first).min(KEYS_IN_TURN).next_multiple_of(ROWS);
             let (start, end) = (rows.start.max(first), rows.end.min(first + width));
-            let floats = &self.floats[first * self.width + at * ROWS..];
-            let columns = Rows { floats, stride: ROWS, count: e, block: ROWS * self.width };
+            let items = &self.items[first * self.width + at * ROWS..];
+            let columns = Rows { items, stride: ROWS, count: e, block: ROWS * self.width };
             for (index, queries) in queries.chunks(SUMS * e).enumerate() {
                 let sums = &mut sums[..queries.len() / e * width];
                 sums.fill(0.0);
@@ -129,6 +167,9 @@ mod tests {
                 });
             }
             assert_eq!(blocks, expected, "{count} rows of {width}");
+            let mut halves = vec![bf16::from_f32(9.0); blocks.len()];
+            put_rounded_key_rows(&rows, width, &(0..count as u32).collect::<Vec<_>>(), &mut halves);
+            assert!(halves.iter().zip(&expected).all(|(half, wide)| *half == bf16::from_f32(*wide)));
         }
     }
 
@@ -144,7 +185,7 @@ mod tests {
             let keys = random(2, 96 * width);
             let mut blocks = vec![f32::NAN; key_block_floats(96, width)];
             fill_key_blocks(&keys, width, width, &mut blocks);
-            let blocks = KeyBlocks { floats: &blocks, width };
+            let blocks = KeyBlocks { items: &blocks, width };
             for num_queries in [1, 2, 5, 6, 7, 24] {
                 let (queries, apart) = (random(1, num_queries * e), rows.len() + 3);
                 let mut found = vec![9.0; num_queries * apart];

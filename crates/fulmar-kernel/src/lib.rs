@@ -36,7 +36,7 @@ pub use adamw::{AdamwStep, adamw_step, sum_of_squares};
 pub use attention::{AttentionSaved, AttentionShape, Spans, attention, attention_backward};
 pub use embedding::{embed, embed_backward};
 pub use floats::{Floats, bf16_to_f32, f32_to_bf16, take_other_bf16};
-pub use key_blocks::{fill_key_blocks, key_block_floats, put_key_rows};
+pub use key_blocks::{fill_key_blocks, key_block_floats, put_key_rows, put_rounded_key_rows};
 pub use lanes::{active_lanes, exp, prefetch};
 pub use log_prob::{
     LogProb, cross_entropy, entropy_row, log_prob_backward_row, log_prob_backward_rows, log_prob_row,

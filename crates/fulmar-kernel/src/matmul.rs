@@ -20,7 +20,7 @@ mod weighted;
 pub use panels::Panels;
 pub use precision::MatmulPrecision;
 pub(crate) use transpose::transpose;
-pub(crate) use weighted::{SUMS, Weights, add_weighted_rows};
+pub(crate) use weighted::{Item, SUMS, Weights, add_weighted_rows};
 
 use packed::Factor;
 
@@ -157,29 +157,30 @@ fn multiply<'a>(left: MatRef<'_>, factors: impl Iterator<Item = Factor<'a>>, acc
     packed::product(left, &others, accumulate);
 }
 
-/// Rows of floats, of which each [`Rows::COLUMNS`] are adjacent.
+/// Rows of numbers, of which each [`COLUMNS`] are adjacent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rows<'a> {
-    pub floats: &'a [f32],
-    /// Floats from a row to the next one.
+pub(crate) struct Rows<'a, T> {
+    pub items: &'a [T],
+    /// Items from a row to the next one.
     pub stride: usize,
-    /// Floats from some adjacent columns of a row to the next ones.
+    /// Items from some adjacent columns of a row to the next ones.
     pub block: usize,
     pub count: usize,
 }
 
-impl<'a> Rows<'a> {
-    pub(crate) const COLUMNS: usize = 16;
+/// Columns of a row that are adjacent.
+pub(crate) const COLUMNS: usize = 16;
 
+impl<'a, T> Rows<'a, T> {
     /// Returns rows whose columns are all adjacent.
-    pub(crate) const fn new(floats: &'a [f32], stride: usize, count: usize) -> Self {
-        Self { floats, stride, block: Self::COLUMNS, count }
+    pub(crate) const fn new(items: &'a [T], stride: usize, count: usize) -> Self {
+        Self { items, stride, block: COLUMNS, count }
     }
 
     /// Returns where a column is in a row.
     #[inline(always)]
     const fn place(&self, col: usize) -> usize {
-        col / Self::COLUMNS * self.block + col % Self::COLUMNS
+        col / COLUMNS * self.block + col % COLUMNS
     }
 }
 

@@ -486,8 +486,8 @@ impl Decoder {
         self.compute.copy(x, &mut activations.x);
         layer.project_heads(activations, workspace, (rope, &packed.positions));
         let LayerActivations { q, k, v, attention: out, log_sum, .. } = activations;
-        let keys = self.compute.keys_in(&mut workspace.keys, k, self.config.kv_width());
-        self.compute.attention(self.config.attention(), &*q, keys, &*v, &packed.spans, out, log_sum);
+        let keys = self.compute.keys_in(&mut workspace.keys, k.view(), self.config.kv_width());
+        self.compute.attention(self.config.attention(), &*q, keys, v.view(), &packed.spans, out, log_sum);
     }
 
     pub(crate) fn layer<'a>(&'a self, index: usize, lora: Option<MergedLora<'a>>) -> Layer<'a> {

@@ -154,8 +154,8 @@ impl Engine {
     /// `ShapeMismatch` if the shape of `decoder` differs from the engine's; `Incompatible` if it has no
     /// output head; `OutOfMemory` if there is no memory for an adapter merged into the weights, for weights of 8 bits, or on a GPU
     /// for the pages and a step;
-    /// `Unavailable` on a GPU for weights in 8 bits, and with [`EngineOptions::speculative_tokens`] or
-    /// [`EngineOptions::activation_bytes_max`]. Non-finite logits end only their own request.
+    /// `Unavailable` on a GPU for weights in 8 bits, for a cache in bfloat16 of weights in single precision, and with
+    /// [`EngineOptions::speculative_tokens`] or [`EngineOptions::activation_bytes_max`]. Non-finite logits end only their own request.
     pub fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<usize> {
         if *decoder.config() != self.config {
             let detail = "decoder must have the shape of the decoder that the engine was made for";
@@ -163,7 +163,7 @@ impl Engine {
         }
         decoder.head().check()?;
         if let Compute::Cuda(card) = decoder.compute() {
-            if let Some(name) = self.options.lacking_on_gpus() {
+            if let Some(name) = self.options.lacking_on_gpus(decoder.activation_dtype()) {
                 return Lacking::lacking(card, name);
             }
             self.unite();

@@ -31,6 +31,18 @@ pub enum EngineWeights {
     Q8,
 }
 
+/// The dtype of the keys and values that an engine caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum KvCacheDtype {
+    /// That of the trainer's: each token's log-prob is that of its forward pass, bit for bit.
+    #[default]
+    Same,
+    /// bfloat16, to which keys and values are rounded: twice as many tokens in the same memory, and long sequences are drawn
+    /// faster, from a policy whose log-probs differ a little from the decoder's: a loss must correct for it.
+    Bf16,
+}
+
 /// Most speculative tokens of a sequence in a step.
 pub const SPECULATIVE_TOKENS_MAX: usize = 8;
 
@@ -55,6 +67,8 @@ pub struct EngineOptions {
     pub on_weight_change: WeightChange,
     /// The weights to compute with.
     pub weights: EngineWeights,
+    /// The dtype of cached keys and values.
+    pub kv_cache_dtype: KvCacheDtype,
     /// Maximum number of tokens that the weights in 8 bits draft for a sequence in a step, at most
     /// [`SPECULATIVE_TOKENS_MAX`]. One pass of the exact weights then verifies them. Tokens and log-probs are those
     /// without drafts, bit for bit. The engine drafts fewer as more sequences run, up to 16 rows a pass, or as fewer
@@ -79,6 +93,7 @@ impl Default for EngineOptions {
             max_num_waiting: ENGINE_REQUESTS_MAX,
             on_weight_change: WeightChange::Recompute,
             weights: EngineWeights::Same,
+            kv_cache_dtype: KvCacheDtype::Same,
             speculative_tokens: 0,
             activation_bytes_max: 0,
         }
@@ -127,9 +142,15 @@ impl EngineOptions {
         Ok(())
     }
 
-    /// Returns what engines on GPUs do not have yet and these options ask for.
-    pub(crate) fn lacking_on_gpus(&self) -> Option<&'static str> {
+    /// Returns whether log-probs are those of the trainer's forward pass.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.weights == EngineWeights::Same && self.kv_cache_dtype == KvCacheDtype::Same
+    }
+
+    /// Returns what engines on GPUs do not have yet and these options ask for, with activations in `dtype`.
+    pub(crate) fn lacking_on_gpus(&self, dtype: Dtype) -> Option<&'static str> {
         let lacking = [
+            ("a cache in bfloat16 of other activations", self.cache_dtype(dtype) != dtype),
             ("an engine of weights in 8 bits", self.weights == EngineWeights::Q8),
             ("an engine with speculativeTokens", self.speculative_tokens > 0),
             ("an engine with activationBytesMax", self.activation_bytes_max > 0),
@@ -137,9 +158,14 @@ impl EngineOptions {
         lacking.into_iter().find(|(_, is_asked)| *is_asked).map(|(name, _)| name)
     }
 
+    /// Returns the dtype of cached keys and values of a decoder with activations in `dtype`.
+    pub(crate) fn cache_dtype(&self, dtype: Dtype) -> Dtype {
+        if self.kv_cache_dtype == KvCacheDtype::Bf16 { Dtype::Bf16 } else { dtype }
+    }
+
     /// Returns the maximum number of pages on the CPU for a decoder of this shape.
     pub(crate) fn pages(&self, config: &DecoderConfig) -> usize {
-        let in_memory = CACHE_BYTES / self.page_bytes(config, Dtype::F32);
+        let in_memory = CACHE_BYTES / self.page_bytes(config, self.cache_dtype(Dtype::F32));
         self.num_pages.unwrap_or(in_memory.min(BATCH_TOKENS_MAX / self.page_size).max(self.longest(config)))
     }
 

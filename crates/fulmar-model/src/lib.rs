@@ -28,7 +28,7 @@ mod weights;
 pub use config::{DecoderConfig, ModelType, ScalarHead};
 pub use decoder::{Decoder, Scores};
 pub use engine::Engine;
-pub use engine_options::{EngineOptions, EngineWeights, SPECULATIVE_TOKENS_MAX, WeightChange};
+pub use engine_options::{EngineOptions, EngineWeights, KvCacheDtype, SPECULATIVE_TOKENS_MAX, WeightChange};
 pub use generation::generate;
 pub use gguf::tokenizer::GgufTokenizer;
 pub use lora::LoraConfig;

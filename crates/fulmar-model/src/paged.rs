@@ -30,15 +30,15 @@ pub(crate) struct PagePool {
 }
 
 impl PagePool {
-    /// Makes an empty pool on the CPU; memory is allocated page by page.
-    pub(crate) fn new(config: &DecoderConfig, page_size: usize, num_pages: usize) -> Self {
+    /// Makes an empty pool on the CPU, for keys and values in `dtype`; memory is allocated page by page.
+    pub(crate) fn new(dtype: Dtype, config: &DecoderConfig, page_size: usize, num_pages: usize) -> Self {
         Self {
             page_size,
             num_pages,
             kv_width: config.kv_width(),
             layers: vec![(FloatMemory::default(), FloatMemory::default()); config.num_hidden_layers],
             compute: Compute::Cpu,
-            dtype: Dtype::F32,
+            dtype,
             holders: Vec::new(),
             free: Vec::new(),
         }
@@ -54,7 +54,7 @@ impl PagePool {
         page_size: usize,
         num_pages: usize,
     ) -> Result<Self> {
-        let mut pool = Self { compute, dtype, ..Self::new(config, page_size, num_pages) };
+        let mut pool = Self { compute, ..Self::new(dtype, config, page_size, num_pages) };
         let [of_keys, of_values] = pool.floats(num_pages + 1);
         for (keys, values) in &mut pool.layers {
             (*keys, *values) = (compute.zero_floats(dtype, of_keys)?, compute.zero_floats(dtype, of_values)?);
@@ -242,7 +242,7 @@ mod tests {
     fn pool(num_pages: usize) -> PagePool {
         let text = r#"{"model_type": "llama", "vocab_size": 10, "hidden_size": 4, "intermediate_size": 4,
             "num_hidden_layers": 1, "num_attention_heads": 1}"#;
-        PagePool::new(&DecoderConfig::from_json(text).unwrap(), 4, num_pages)
+        PagePool::new(Dtype::F32, &DecoderConfig::from_json(text).unwrap(), 4, num_pages)
     }
 
     fn push(table: &mut PageTable, count: usize, pool: &mut PagePool) -> Vec<u32> {

@@ -21,7 +21,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use fulmar_compute::{Compute, RopeTable, StepRows};
-use fulmar_core::{Result, Rng};
+use fulmar_core::{Dtype, Result, Rng};
 use fulmar_objective::draw_rng;
 
 use crate::config::DecoderConfig;
@@ -140,7 +140,7 @@ impl Scheduler {
             prompts: HashSet::new(),
             waiting: VecDeque::new(),
             running: Vec::new(),
-            pool: PagePool::new(config, options.page_size, num_cpu_pages),
+            pool: PagePool::new(options.cache_dtype(Dtype::F32), config, options.page_size, num_cpu_pages),
             num_cpu_pages,
             rope: config.rope(),
             buffers: StepBuffers::default(),
@@ -305,9 +305,9 @@ impl Scheduler {
         self.version = version;
     }
 
-    /// Makes pages on the device of `decoder` and in the dtype of its activations, unless they are there: keys and values that are there are computed again.
+    /// Makes pages on the device of `decoder` and in the dtype of the cache, unless they are there: keys and values that are there are computed again.
     fn see_device(&mut self, decoder: &Decoder) -> Result<()> {
-        let place = (decoder.compute(), decoder.activation_dtype());
+        let place = (decoder.compute(), self.options.cache_dtype(decoder.activation_dtype()));
         if self.pool.place() == place {
             return Ok(());
         }
@@ -317,7 +317,7 @@ impl Scheduler {
         self.graphs = DecodeGraphs::default();
         let (config, size) = (decoder.config(), self.options.page_size);
         self.pool = match decoder.compute() {
-            Compute::Cpu => PagePool::new(config, size, self.num_cpu_pages),
+            Compute::Cpu => PagePool::new(place.1, config, size, self.num_cpu_pages),
             Compute::Cuda(card) => {
                 let memory = (card.free_bytes()?, place.1);
                 let pages = self.options.pages_on_gpu(config, memory, self.pages_of_longest())?;

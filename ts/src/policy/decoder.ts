@@ -26,7 +26,10 @@ import type { WeightReceiver } from './weight-receiver.js'
 
 /** Options of {@link DecoderPolicy}. */
 export interface DecoderPolicyOptions
-  extends Pick<EngineOptions, 'decodeStream' | 'weights' | 'speculativeTokens' | 'activationBytesMax'> {
+  extends Pick<
+    EngineOptions,
+    'decodeStream' | 'weights' | 'kvCacheDtype' | 'speculativeTokens' | 'activationBytesMax'
+  > {
   /** Way from a distribution to a token, for all requests. @default 'inverse' */
   readonly drawMethod?: DrawMethod
   /**
@@ -44,6 +47,7 @@ export interface DecoderPolicyOptions
 /** @internal Options of a policy's sampling. */
 export const SAMPLER = {
   weights: field.oneOf(['same', 'q8'], 'same'),
+  kvCacheDtype: field.oneOf(['same', 'bf16'], 'same'),
   speculativeTokens: field.integer({ min: 0, max: 8, fallback: 0 }),
   drawMethod: field.oneOf(['inverse', 'gumbelMax'], 'inverse'),
 }
@@ -53,7 +57,7 @@ export const ACTIVATION_BYTES_MAX = field.integer({ min: 0, fallback: 0 })
 
 /** @internal The options of {@link SAMPLER}, read. */
 export type SamplerOptions = Required<
-  Pick<DecoderPolicyOptions, 'weights' | 'speculativeTokens' | 'drawMethod'>
+  Pick<DecoderPolicyOptions, 'weights' | 'kvCacheDtype' | 'speculativeTokens' | 'drawMethod'>
 >
 
 /**
@@ -62,13 +66,19 @@ export type SamplerOptions = Required<
  */
 export function readSampler(options: Partial<SamplerOptions>): SamplerOptions {
   const weights = SAMPLER.weights.read('options.weights', options.weights)
+  const kvCacheDtype = SAMPLER.kvCacheDtype.read('options.kvCacheDtype', options.kvCacheDtype)
   const speculativeTokens = SAMPLER.speculativeTokens.read(
     'options.speculativeTokens',
     options.speculativeTokens,
   )
   const drawMethod = SAMPLER.drawMethod.read('options.drawMethod', options.drawMethod)
   checkSpeculation('options.speculativeTokens', weights, speculativeTokens)
-  return { weights, speculativeTokens, drawMethod }
+  return { weights, kvCacheDtype, speculativeTokens, drawMethod }
+}
+
+/** @internal Returns whether log-probs are those of the decoder, bit for bit. */
+export function isExact({ weights, kvCacheDtype }: Partial<SamplerOptions>): boolean {
+  return weights !== 'q8' && kvCacheDtype !== 'bf16'
 }
 
 /**
@@ -143,10 +153,10 @@ export class DecoderPolicy implements DistributionPolicy, WeightReceiver<Decoder
     return served
   }
 
-  /** Stop strings need a `decodeStream`; log-probs are exact with the decoder's own weights. */
+  /** Stop strings need a `decodeStream`; log-probs are exact with the decoder's own weights and a cache that is not rounded. */
   get capabilities(): PolicyCapabilities {
-    const { decodeStream, weights } = this.#options
-    return { stopStrings: decodeStream !== undefined, exactLogProbs: weights !== 'q8' }
+    const { decodeStream } = this.#options
+    return { stopStrings: decodeStream !== undefined, exactLogProbs: isExact(this.#options) }
   }
 
   /** Version of the decoder's weights. */
@@ -290,10 +300,11 @@ function samplerOf(decoder: Decoder): Sampler {
 }
 
 function only(options: DecoderPolicyOptions): EngineOptions {
-  const { decodeStream, weights, speculativeTokens, activationBytesMax } = options
+  const { decodeStream, weights, kvCacheDtype, speculativeTokens, activationBytesMax } = options
   return {
     ...(decodeStream && { decodeStream }),
     ...(weights && { weights }),
+    ...(kvCacheDtype && { kvCacheDtype }),
     ...(speculativeTokens && { speculativeTokens }),
     ...(activationBytesMax && { activationBytesMax }),
   }

@@ -125,7 +125,7 @@ export interface PolicyCapabilities {
   readonly sampledLogProbs?: boolean
   /**
    * True if {@link Completion.logProbs} are those of the policy's own decoder, bit for bit; false if it samples with
-   * rounded weights.
+   * rounded weights or a rounded cache.
    * @default true
    */
   readonly exactLogProbs?: boolean

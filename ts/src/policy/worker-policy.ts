@@ -4,7 +4,7 @@ import { checkGiven, checkKnownKeys } from '../core/index.js'
 import type { Decoder } from '../model/index.js'
 import type { DrawMethod } from '../objective/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
-import { readSampler, SAMPLER } from './decoder.js'
+import { isExact, readSampler, SAMPLER } from './decoder.js'
 import type { DecoderSource } from './policy-worker.js'
 import {
   checkVersion,
@@ -31,6 +31,8 @@ export interface WorkerPolicyOptions {
   readonly tokenizer?: NativeTokenizer
   /** As `weights` of `EngineOptions`. @default 'same' */
   readonly weights?: 'same' | 'q8'
+  /** As `kvCacheDtype` of `EngineOptions`. @default 'same' */
+  readonly kvCacheDtype?: 'same' | 'bf16'
   /** As `speculativeTokens` of `EngineOptions`. @default 0 */
   readonly speculativeTokens?: number
   /** As `drawMethod` of `DecoderPolicyOptions`. @default 'inverse' */
@@ -81,7 +83,7 @@ export class WorkerPolicy extends ThreadPolicy<Decoder | string> {
     const { version = typeof model === 'string' ? 0 : model.version } = options
     checkVersion(version)
     const thread = options.thread ?? (await startThread('policy-worker', 'fulmar-decoder'))
-    const capabilities = { stopStrings: tokenizer !== undefined, exactLogProbs: sampler.weights === 'same' }
+    const capabilities = { stopStrings: tokenizer !== undefined, exactLogProbs: isExact(sampler) }
     const policy = new WorkerPolicy(thread, { name, version, capabilities })
     try {
       const { source, transfer } = await policy.toMessage(model, version)

@@ -148,6 +148,11 @@ export interface GrpoConfig {
    */
   readonly rolloutWeights: 'same' | 'q8'
   /**
+   * Dtype of the keys and values that sampling caches: `same`, or `bf16`, half the memory; the loss of `grpo` then corrects for the
+   * difference.
+   */
+  readonly rolloutKvCacheDtype: 'same' | 'bf16'
+  /**
    * Most speculative tokens of a rollout in a step of its engine, up to 8; 0 for none. Rollouts are the same. Only with
    * `rolloutWeights: "same"`.
    */
@@ -432,6 +437,7 @@ const CONFIG = field.section({
     tokensPerPass: field.integer({ min: 0, fallback: 0 }),
     reference: field.boolean(true),
     rolloutWeights: SAMPLER.weights,
+    rolloutKvCacheDtype: SAMPLER.kvCacheDtype,
     speculativeTokens: SAMPLER.speculativeTokens,
     drawMethod: SAMPLER.drawMethod,
     activationBytesMax: ACTIVATION_BYTES_MAX,

@@ -34,7 +34,7 @@ export interface GrpoOptions<Sample> extends RolloutTrainingOptions<Sample> {
    * weights before the update as `oldLogProb`, and those of the rollouts as `samplerLogProb`. The default loss
    * multiplies each token by the ratio of both, at most 2 ({@link SAMPLER_CORRECTION}); a loss of your own needs such
    * `corrections`.
-   * @default true if the policy samples with weights of 8 bits, else false
+   * @default true if the policy samples with weights of 8 bits or a cache of 16 bits, else false
    */
   readonly correctSampler?: boolean
 }

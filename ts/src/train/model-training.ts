@@ -57,6 +57,12 @@ export interface ModelRolloutOptions<Sample>
    * @default 'same'
    */
   readonly rolloutWeights?: 'same' | 'q8'
+  /**
+   * Dtype of the keys and values that sampling caches, as `kvCacheDtype` of `EngineOptions`: `bf16` takes half the memory, and
+   * `grpo` corrects for the difference.
+   * @default 'same'
+   */
+  readonly rolloutKvCacheDtype?: 'same' | 'bf16'
   /** Speculative tokens of rollouts, as `speculativeTokens` of `EngineOptions`. @default 0 */
   readonly speculativeTokens?: number
   /** Way from a distribution to a token in rollouts. @default 'inverse' */
@@ -164,8 +170,9 @@ export function trainModelOnRollouts<Sample, Step>(
   const { model, task, maxTokens = 256, promptsPerStep = 8, steps = 100 } = options
   const { renderer } = model
   const { rolloutWeights: weights = 'same', speculativeTokens = 0, drawMethod = 'inverse' } = options
-  const { activationBytesMax = 0 } = options
-  const policy = model.policyWith({ weights, speculativeTokens, drawMethod, activationBytesMax })
+  const { rolloutKvCacheDtype: kvCacheDtype = 'same', activationBytesMax = 0 } = options
+  const sampler = { weights, kvCacheDtype, speculativeTokens, drawMethod, activationBytesMax }
+  const policy = model.policyWith(sampler)
   const rollouter = new Rollouter({ ...only(options, forRollouter), policy, renderer, task, maxTokens })
   const own = only(options, [...forTraining, ...ownKeys])
   const parts = { ...own, policy, rollouter, promptsPerStep, steps }
@@ -173,7 +180,13 @@ export function trainModelOnRollouts<Sample, Step>(
 }
 
 /** Options of a recipe for the policy that it samples with. */
-const SAMPLER_KEYS = ['rolloutWeights', 'speculativeTokens', 'drawMethod', 'activationBytesMax']
+const SAMPLER_KEYS = [
+  'rolloutWeights',
+  'rolloutKvCacheDtype',
+  'speculativeTokens',
+  'drawMethod',
+  'activationBytesMax',
+]
 
 /** Parts of a recipe that a model replaces. */
 const PARTS: readonly string[] = ['policy', 'decoder', 'rollouter', 'optimizer']

@@ -14,6 +14,7 @@ import {
   SFTLoss,
   type SFTLossOptions,
 } from '../objective/index.js'
+import { isExact } from '../policy/decoder.js'
 import type { DecoderPolicy } from '../policy/index.js'
 import { type Evaluation, Rollouter, type RolloutSample, RolloutSampleRecorder } from '../rollout/index.js'
 import {
@@ -132,10 +133,11 @@ export class TrainingRun {
         ...(maxRolloutTokens > 0 && { maxRolloutTokens }),
       })
     this.rollouter = rollouterOf(model.policy)
-    const { rolloutWeights: weights, speculativeTokens, drawMethod, activationBytesMax } = config.grpo
-    const sampler = { weights, speculativeTokens, drawMethod, activationBytesMax }
+    const { rolloutWeights: weights, rolloutKvCacheDtype: kvCacheDtype } = config.grpo
+    const { speculativeTokens, drawMethod, activationBytesMax } = config.grpo
+    const sampler = { weights, kvCacheDtype, speculativeTokens, drawMethod, activationBytesMax }
     const isPlain =
-      weights === 'same' && drawMethod === 'inverse' && speculativeTokens === 0 && activationBytesMax === 0
+      isExact(sampler) && drawMethod === 'inverse' && speculativeTokens === 0 && activationBytesMax === 0
     this.#policy = isPlain ? model.policy : model.policyWith(sampler)
     this.#sampling = isPlain ? this.rollouter : rollouterOf(this.#policy)
   }

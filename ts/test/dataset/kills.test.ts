@@ -26,7 +26,8 @@ const CLI = fileURLToPath(new URL('../../../dist/cli/main.js', import.meta.url))
 
 const run = (...args: string[]) => promisify(execFile)(process.execPath, args)
 
-const ended = (child: ChildProcess) => new Promise<void>((resolve) => child.once('exit', () => resolve()))
+/** Waits until a process has ended and its output is read. */
+const ended = (child: ChildProcess) => new Promise<void>((resolve) => child.once('close', () => resolve()))
 
 /** The part of its work in which a process was killed: until its conversion has a folder, during it, or once the folder has its name. */
 type Moment = 'before' | 'during' | 'after'

@@ -202,24 +202,27 @@ describe('Engine', () => {
     expect(kept.drawn).not.toEqual(kept.scored)
   })
 
-  it('draws with weights of 8 bits what it draws alone, close to the log-probs of the decoder', async () => {
-    using decoder = Decoder.fromSeed(TINY, { seed: 5 })
-    using engine = new Engine(decoder, { weights: 'q8', pageSize: 4 })
-    const prompts = [1, 2, 3].map((seed) => ({ ...prompt, seed }))
-    const together = await Promise.all(prompts.map((one) => engine.generate(one, { maxTokens: 20 })))
-    for (const [at, one] of prompts.entries()) {
-      using other = new Engine(decoder, { weights: 'q8' })
-      expect(await other.generate(one, { maxTokens: 20 })).toEqual(together[at])
-    }
-    const ids = Uint32Array.of(...prompt.ids, ...(together[0]?.ids ?? []))
-    const mask = Uint8Array.from(ids, (_, at) => Number(at >= prompt.ids.length))
-    const { logProb } = await decoder.score({ ids, offsets: Uint32Array.of(0, ids.length), mask })
-    const gaps = [...(together[0]?.logProbs ?? [])].map((value, at) =>
-      Math.abs(value - (logProb[prompt.ids.length + at] ?? 0)),
-    )
-    expect(Math.max(...gaps)).toBeGreaterThan(0)
-    expect(Math.max(...gaps)).toBeLessThan(0.1)
-  })
+  it.each([{ weights: 'q8' }, { kvCacheDtype: 'bf16' }, { weights: 'q8', kvCacheDtype: 'bf16' }] as const)(
+    'draws by %j what it draws alone, close to the log-probs of the decoder',
+    async (rounded) => {
+      using decoder = Decoder.fromSeed(TINY, { seed: 5 })
+      using engine = new Engine(decoder, { ...rounded, pageSize: 4 })
+      const prompts = [1, 2, 3].map((seed) => ({ ...prompt, seed }))
+      const together = await Promise.all(prompts.map((one) => engine.generate(one, { maxTokens: 20 })))
+      for (const [at, one] of prompts.entries()) {
+        using other = new Engine(decoder, rounded)
+        expect(await other.generate(one, { maxTokens: 20 })).toEqual(together[at])
+      }
+      const ids = Uint32Array.of(...prompt.ids, ...(together[0]?.ids ?? []))
+      const mask = Uint8Array.from(ids, (_, at) => Number(at >= prompt.ids.length))
+      const { logProb } = await decoder.score({ ids, offsets: Uint32Array.of(0, ids.length), mask })
+      const gaps = [...(together[0]?.logProbs ?? [])].map((value, at) =>
+        Math.abs(value - (logProb[prompt.ids.length + at] ?? 0)),
+      )
+      expect(Math.max(...gaps)).toBeGreaterThan(0)
+      expect(Math.max(...gaps)).toBeLessThan(0.1)
+    },
+  )
 
   it('draws what it draws without speculative tokens, bit for bit, and counts them', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 5 })

@@ -21,20 +21,26 @@ describe('DecoderPolicy', () => {
     })
   })
 
-  it('does so with weights of 8 bits, whose log-probs are not those of its decoder', async () => {
-    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
-    const { vocab_size: vocabSize, max_position_embeddings: contextLength = 0 } = TINY
-    const policy = new DecoderPolicy(decoder, { weights: 'q8' })
-    await checkPolicy(() => policy, { vocabSize, contextLength, tolerance: 0.05 })
-    expect(policy.capabilities.exactLogProbs).toBe(false)
-    expect(new DecoderPolicy(decoder).capabilities.exactLogProbs).toBe(true)
-    const other = new DecoderPolicy(decoder)
-    const [ours, exact] = [await policy.generate(request), await other.generate(request)]
-    expect(ours.logProbs).not.toEqual(exact.logProbs)
-    expect(() => new DecoderPolicy(decoder, { weights: 'q4' as 'q8' })).toThrow(
-      expect.objectContaining({ argument: 'options.weights' }),
-    )
-  })
+  it.each([{ weights: 'q8' }, { kvCacheDtype: 'bf16' }] as const)(
+    'does so by %j, whose log-probs are not those of its decoder',
+    async (rounded) => {
+      using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+      const { vocab_size: vocabSize, max_position_embeddings: contextLength = 0 } = TINY
+      const policy = new DecoderPolicy(decoder, rounded)
+      await checkPolicy(() => policy, { vocabSize, contextLength, tolerance: 0.05 })
+      expect(policy.capabilities.exactLogProbs).toBe(false)
+      expect(new DecoderPolicy(decoder).capabilities.exactLogProbs).toBe(true)
+      const other = new DecoderPolicy(decoder)
+      const [ours, exact] = [await policy.generate(request), await other.generate(request)]
+      expect(ours.logProbs).not.toEqual(exact.logProbs)
+      expect(() => new DecoderPolicy(decoder, { weights: 'q4' as 'q8' })).toThrow(
+        expect.objectContaining({ argument: 'options.weights' }),
+      )
+      expect(() => new DecoderPolicy(decoder, { kvCacheDtype: 'f16' as 'bf16' })).toThrow(
+        expect.objectContaining({ argument: 'options.kvCacheDtype' }),
+      )
+    },
+  )
 
   it('does so with speculative tokens, which change no completion', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 2 })

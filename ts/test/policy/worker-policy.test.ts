@@ -65,19 +65,22 @@ describe('WorkerPolicy', () => {
     expect(await policy.report()).toEqual({ policyVersion: 7 })
   })
 
-  it('samples with weights of 8 bits, also after other weights', async () => {
-    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
-    const policy = await WorkerPolicy.launch(decoder, { thread: newThread(), weights: 'q8' })
-    open.push(policy)
-    expect(policy.capabilities.exactLogProbs).toBe(false)
-    using next = Decoder.fromSeed(TINY, { seed: 3 })
-    for (const [version, weights] of [decoder, next].entries()) {
-      if (version > 0) await policy.pushWeights(weights, { version })
-      const expected = await new DecoderPolicy(weights, { weights: 'q8' }).generate(request)
-      const { ids, logProbs } = await policy.generate(request)
-      expect({ ids, logProbs }).toEqual({ ids: expected.ids, logProbs: expected.logProbs })
-    }
-  })
+  it.each([{ weights: 'q8' }, { kvCacheDtype: 'bf16' }] as const)(
+    'samples by %j, also after other weights',
+    async (rounded) => {
+      using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+      const policy = await WorkerPolicy.launch(decoder, { thread: newThread(), ...rounded })
+      open.push(policy)
+      expect(policy.capabilities.exactLogProbs).toBe(false)
+      using next = Decoder.fromSeed(TINY, { seed: 3 })
+      for (const [version, weights] of [decoder, next].entries()) {
+        if (version > 0) await policy.pushWeights(weights, { version })
+        const expected = await new DecoderPolicy(weights, rounded).generate(request)
+        const { ids, logProbs } = await policy.generate(request)
+        expect({ ids, logProbs }).toEqual({ ids: expected.ids, logProbs: expected.logProbs })
+      }
+    },
+  )
 
   it('samples with speculative tokens and Gumbel noise where its options ask for them', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 2 })

@@ -85,29 +85,32 @@ describe('recipes with a model', () => {
     expect(plain.kept).toEqual(plain.kept.map(() => 0))
   })
 
-  it('corrects for rollouts that were sampled with weights of 8 bits', async () => {
-    using model = fresh()
-    const steps = await all(grpo({ model, ...rollouts, steps: 30, rolloutWeights: 'q8' }))
-    const updates = steps.flatMap(({ update }) => update ?? [])
-    expect(updates.length).toBeGreaterThan(20)
-    for (const { metrics } of updates) {
-      // The old log-probs are the trainer's own, and the sampler's are near them.
-      expect(metrics).toMatchObject({ ratioMean: 1, ratioMax: 1, clipFraction: 0 })
-      expect(metrics.samplerKl).toBeGreaterThan(0)
-      expect(metrics.samplerKl).toBeLessThan(0.01)
-      expect(Math.abs((metrics.correctionMean ?? 0) - 1)).toBeLessThan(0.05)
-    }
-    const means = steps.map(({ reward: { mean } }) => mean)
-    const meanOf = (part: number[]) => part.reduce((sum, value) => sum + value, 0) / part.length
-    expect(meanOf(means.slice(-5))).toBeGreaterThan(meanOf(means.slice(0, 5)) + 0.2)
-    using plain = fresh()
-    const [step] = await all(grpo({ model: plain, ...rollouts, steps: 1 }))
-    expect(step?.update?.metrics).not.toHaveProperty('samplerKl')
-    using other = fresh()
-    expect(
-      await all(expertIteration({ model: other, ...rollouts, numExperts: 1, rolloutWeights: 'q8' })),
-    ).toHaveLength(3)
-  })
+  it.each([{ rolloutWeights: 'q8' }, { rolloutKvCacheDtype: 'bf16' }] as const)(
+    'corrects for rollouts that were sampled by %j',
+    async (rounded) => {
+      using model = fresh()
+      const steps = await all(grpo({ model, ...rollouts, steps: 30, ...rounded }))
+      const updates = steps.flatMap(({ update }) => update ?? [])
+      expect(updates.length).toBeGreaterThan(20)
+      for (const { metrics } of updates) {
+        // The old log-probs are the trainer's own, and the sampler's are near them.
+        expect(metrics).toMatchObject({ ratioMean: 1, ratioMax: 1, clipFraction: 0 })
+        expect(metrics.samplerKl).toBeGreaterThan(0)
+        expect(metrics.samplerKl).toBeLessThan(0.01)
+        expect(Math.abs((metrics.correctionMean ?? 0) - 1)).toBeLessThan(0.05)
+      }
+      const means = steps.map(({ reward: { mean } }) => mean)
+      const meanOf = (part: number[]) => part.reduce((sum, value) => sum + value, 0) / part.length
+      expect(meanOf(means.slice(-5))).toBeGreaterThan(meanOf(means.slice(0, 5)) + 0.2)
+      using plain = fresh()
+      const [step] = await all(grpo({ model: plain, ...rollouts, steps: 1 }))
+      expect(step?.update?.metrics).not.toHaveProperty('samplerKl')
+      using other = fresh()
+      expect(
+        await all(expertIteration({ model: other, ...rollouts, numExperts: 1, ...rounded })),
+      ).toHaveLength(3)
+    },
+  )
 
   it('gives a loss both log-probs where it asks for the correction', async () => {
     using model = fresh()

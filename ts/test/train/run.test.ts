@@ -90,18 +90,21 @@ describe('runTraining', () => {
     expect(resumed.samples).toEqual(expected.samples)
   })
 
-  it('samples with weights of 8 bits where the configuration says so, and measures with its own', async () => {
-    const grpo = { steps: 4, promptsPerStep: 2, groupSize: 4, maxTokens: 12, rolloutWeights: 'q8' }
-    const config = await makeConfig({ grpo, eval: { numProblems: 5 } })
-    const result = await runTraining(config)
-    const { events } = await readRun(config.runDir)
-    const metrics = events.flatMap((event) =>
-      event.event === 'step' && event.phase === 'grpo' ? [event.metrics] : [],
-    )
-    const updated = metrics.filter((one) => Object.keys(one).some((name) => name.includes('samplerKl')))
-    expect(updated.length).toBeGreaterThan(0)
-    expect(await evaluateRun(config, { numProblems: 5 })).toMatchObject({ passRate: result.passRateAfter })
-  })
+  it.each([{ rolloutWeights: 'q8' }, { rolloutKvCacheDtype: 'bf16' }])(
+    'samples by %j where the configuration says so, and measures with its own',
+    async (rounded) => {
+      const grpo = { steps: 4, promptsPerStep: 2, groupSize: 4, maxTokens: 12, ...rounded }
+      const config = await makeConfig({ grpo, eval: { numProblems: 5 } })
+      const result = await runTraining(config)
+      const { events } = await readRun(config.runDir)
+      const metrics = events.flatMap((event) =>
+        event.event === 'step' && event.phase === 'grpo' ? [event.metrics] : [],
+      )
+      const updated = metrics.filter((one) => Object.keys(one).some((name) => name.includes('samplerKl')))
+      expect(updated.length).toBeGreaterThan(0)
+      expect(await evaluateRun(config, { numProblems: 5 })).toMatchObject({ passRate: result.passRateAfter })
+    },
+  )
 
   it('samples with speculative tokens where the configuration says so, to the same log', async () => {
     const steps = async (options: object) => {

@@ -130,7 +130,7 @@ fn operation(card: &Card, case: &Case, spans: &Spans) -> Result<(Vec<bf16>, Vec<
         (on.hold(case.q.clone())?, on.hold(case.keys.clone())?, on.hold(case.values.clone())?);
     let mut out = on.hold(vec![bf16::NAN; case.q.len()])?;
     let mut log_sum = on.hold(vec![f32::NAN; 2 * case.q.len() / case.sizes[2]])?;
-    on.attention(case.shape(), &q, &keys, &values, spans, &mut out, &mut log_sum);
+    on.attention(case.shape(), &q, (&keys).into(), (&values).into(), spans, &mut out, &mut log_sum);
     on.check()?;
     Ok((on.read(&out)?.into_owned(), on.read(&log_sum)?.into_owned()))
 }

@@ -110,7 +110,8 @@ impl Case {
         let (spans, width) = (self.layout.spans(), self.shape.num_kv_heads * self.shape.head_dim);
         let mut keys = vec![f32::NAN; key_block_floats(self.layout.num_keys, width)];
         fill_key_blocks(&self.keys, width, width, &mut keys);
-        attention(self.shape, &self.q, &keys, &self.values, &spans, &mut out, &mut log_sum);
+        let (keys, values) = (keys[..].into(), self.values[..].into());
+        attention(self.shape, &self.q, keys, values, &spans, &mut out, &mut log_sum);
         (out, log_sum)
     }
 

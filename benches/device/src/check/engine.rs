@@ -8,7 +8,7 @@ use fulmar_core::{Dtype, ErrorKind, Result, Rng};
 use fulmar_cuda::{Buffer, Card};
 use fulmar_model::{
     AdamWOptions, Decoder, DecoderConfig, Engine, EngineOptions, EngineWeights, FinishReason, Generated,
-    LoraConfig, Optimizer, Outputs, Request, SamplingParams, TokenBatch,
+    KvCacheDtype, LoraConfig, Optimizer, Outputs, Request, SamplingParams, TokenBatch,
 };
 use fulmar_objective::{DrawMethod, DrawOptions};
 
@@ -398,6 +398,7 @@ fn refused(report: &mut Report, on_card: &Decoder) -> Result<()> {
     };
     let cases = [
         ("weights in 8 bits", options(|options| options.weights = EngineWeights::Q8)),
+        ("a cache in bfloat16", options(|options| options.kv_cache_dtype = KvCacheDtype::Bf16)),
         ("speculativeTokens", options(|options| options.speculative_tokens = 2)),
         ("activationBytesMax", options(|options| options.activation_bytes_max = 1 << 20)),
     ];

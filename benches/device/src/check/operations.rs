@@ -526,7 +526,9 @@ fn attended(card: &Card, report: &mut Report) -> Result<()> {
         layout.rows.iter().for_each(|row| spans.push_row(row));
         on.same(report, "attention", &[&q, &keys, &values], &[&q, &log_sum], |on, i, o| {
             let (out, log_sum) = o.split_at_mut(1);
-            on.attention(shape, &i[0], &i[1], &i[2], &spans, &mut out[0], &mut log_sum[0]);
+            let mut room = Memory::default();
+            let keys = on.keys_in(&mut room, (&i[1]).into(), num_kv_heads * head_dim);
+            on.attention(shape, &i[0], keys, (&i[2]).into(), &spans, &mut out[0], &mut log_sum[0]);
             Vec::new()
         })?;
     }
@@ -548,7 +550,8 @@ fn planned(card: &Card, report: &mut Report) -> Result<()> {
         on.same(report, "rotate and attention", &[], &[&x, &x, &log_sum], |on, _, o| {
             let [x, out, log_sum] = o else { return Vec::new() };
             on.rotate(&table, &mut *x, 1, &positions);
-            on.attention(shape, &*x, &*x, &*x, &spans, out, log_sum);
+            let (mut room, rows) = (Memory::default(), Floats::from(&*x));
+            on.attention(shape, rows, on.keys_in(&mut room, rows, 4), rows, &spans, out, log_sum);
             Vec::new()
         })?;
     }
@@ -556,7 +559,8 @@ fn planned(card: &Card, report: &mut Report) -> Result<()> {
     on.same(report, "attention of no rows", &[], &[&[0.0_f32][..]; 0], |on, _, _| {
         let [mut out, mut log_sum] = [(); 2].map(|()| on.hold(Vec::<f32>::new()).unwrap_or_default());
         let empty = on.hold(Vec::<f32>::new()).unwrap_or_default();
-        on.attention(shape, &empty, &empty, &empty, &spans, &mut out, &mut log_sum);
+        let rows = Floats::from(&empty);
+        on.attention(shape, rows, rows, rows, &spans, &mut out, &mut log_sum);
         Vec::new()
     })
 }

@@ -11,7 +11,7 @@ pub(super) const PANEL: usize = 32;
 const HALF: usize = PANEL / 2;
 
 /// The stored type of packed weights.
-pub(super) trait Stored: Copy + Sync {
+pub(crate) trait Stored: Copy + Sync {
     /// Items of one input in a panel.
     const ITEMS: usize;
 
@@ -49,7 +49,7 @@ impl Stored for Pair {
 
 /// Rows of a matrix in memory.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub first: NonNull<f32>,
     pub stride: usize,
 }
@@ -73,7 +73,7 @@ impl Place {
 
 /// The places of sums.
 #[derive(Clone, Copy)]
-pub(super) struct Places {
+pub(crate) struct Places {
     /// Sums over the inputs before; `None` for zeros.
     pub sums: Option<Place>,
     /// Numbers to be added to the sums at the end.
@@ -95,7 +95,7 @@ impl Places {
 
 /// The operands of a tile.
 #[derive(Clone, Copy)]
-pub(super) struct Operands<W> {
+pub(crate) struct Operands<W> {
     /// The first input of the first row.
     pub rows: *const f32,
     /// Floats from a row to the next one; `None` if rows are packed as `[input][row]`.
@@ -112,7 +112,7 @@ pub(super) struct Operands<W> {
 }
 
 /// A register of floats and the tiles made of it.
-pub(super) trait Vector: Copy {
+pub(crate) trait Vector: Copy {
     const LANES: usize;
     /// Most rows in a tile.
     const ROWS: usize;
@@ -134,6 +134,11 @@ pub(super) trait Vector: Copy {
     /// # Safety
     /// As above.
     unsafe fn load(from: *const f32) -> Self;
+    /// Widens numbers in bfloat16.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn load_halves(from: *const half::bf16) -> Self;
     /// Widens the lower halves of words.
     ///
     /// # Safety
@@ -302,7 +307,7 @@ macro_rules! tiles {
 #[cfg(target_arch = "x86_64")]
 macro_rules! arithmetic {
     ($splat:ident $load:ident $load_words:ident $words:ident $mask:ident $and:ident $shift:ident $cast:ident
-        $store:ident $add:ident $multiply_add:ident) => {
+        $store:ident $add:ident $multiply_add:ident $load_halves:ident $halves:ident $widen:ident) => {
         #[inline(always)]
         unsafe fn splat(value: f32) -> Self {
             // SAFETY: the caller promised the instructions and the places, here and below.
@@ -312,6 +317,11 @@ macro_rules! arithmetic {
         unsafe fn load(from: *const f32) -> Self {
             // SAFETY: as above.
             Self(unsafe { $load(from) })
+        }
+        #[inline(always)]
+        unsafe fn load_halves(from: *const half::bf16) -> Self {
+            // SAFETY: as above.
+            Self(unsafe { $cast($shift::<16>($widen($load_halves(from.cast::<$halves>())))) })
         }
         #[inline(always)]
         unsafe fn lower(from: *const u32) -> Self {
@@ -368,6 +378,12 @@ macro_rules! four_floats {
         unsafe fn load(from: *const f32) -> Self {
             // SAFETY: the caller promised the places, here and below.
             Self(unsafe { from.cast::<[f32; 4]>().read_unaligned() })
+        }
+        #[inline(always)]
+        unsafe fn load_halves(from: *const half::bf16) -> Self {
+            // SAFETY: as above.
+            let halves = unsafe { from.cast::<[u16; 4]>().read_unaligned() };
+            Self(halves.map(|half| f32::from_bits(u32::from(half) << 16)))
         }
         #[inline(always)]
         unsafe fn lower(from: *const u32) -> Self {
@@ -435,6 +451,7 @@ pub(super) mod avx512 {
         arithmetic! {
             _mm512_set1_ps _mm512_loadu_ps _mm512_loadu_si512 __m512i _mm512_set1_epi32 _mm512_and_si512
             _mm512_slli_epi32 _mm512_castsi512_ps _mm512_storeu_ps _mm512_add_ps _mm512_fmadd_ps
+            _mm256_loadu_si256 __m256i _mm512_cvtepu16_epi32
         }
     }
 }
@@ -465,6 +482,7 @@ pub(super) mod avx2 {
         arithmetic! {
             _mm256_set1_ps _mm256_loadu_ps _mm256_loadu_si256 __m256i _mm256_set1_epi32 _mm256_and_si256
             _mm256_slli_epi32 _mm256_castsi256_ps _mm256_storeu_ps _mm256_add_ps _mm256_fmadd_ps
+            _mm_loadu_si128 __m128i _mm256_cvtepu16_epi32
         }
     }
 }

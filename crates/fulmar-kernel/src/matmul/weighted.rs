@@ -3,6 +3,8 @@
 //! A sum is `weight[k] * row[k] + sum` for k = 0, 1, ... in this order, from what is there on, fused as in `tile.rs`. So it
 //! has the same bits however the rows are cut, and whatever other sums are computed.
 
+use half::bf16;
+
 use super::Rows;
 use super::tile::{self, Vector};
 use crate::lanes::prefetch;
@@ -22,11 +24,53 @@ pub(crate) struct Weights<'a> {
     pub of_row: usize,
 }
 
+/// A number of a row. Sums are in single precision, which represents each exactly.
+pub(crate) trait Item: Copy + Sync {
+    fn widen(self) -> f32;
+
+    /// Loads a register.
+    ///
+    /// # Safety
+    /// As many numbers must be readable, and the processor must have the instructions of `V`.
+    unsafe fn load<V: Vector>(from: *const Self) -> V;
+}
+
+impl Item for f32 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const Self) -> V {
+        // SAFETY: what the caller promised.
+        unsafe { V::load(from) }
+    }
+}
+
+impl Item for bf16 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self.to_f32()
+    }
+
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const Self) -> V {
+        // SAFETY: what the caller promised.
+        unsafe { V::load_halves(from) }
+    }
+}
+
 /// Adds `rows`, each times its weight, to each of the `sums`, of `width` floats.
 ///
 /// # Panics
 /// If `sums` are not whole, or `weights` or `rows` are too short.
-pub(crate) fn add_weighted_rows(sums: &mut [f32], width: usize, weights: Weights<'_>, rows: Rows<'_>) {
+pub(crate) fn add_weighted_rows<T: Item>(
+    sums: &mut [f32],
+    width: usize,
+    weights: Weights<'_>,
+    rows: Rows<'_, T>,
+) {
     let count = sums.len() / width;
     assert_eq!(sums.len(), count * width, "sums must be whole");
     if rows.count == 0 || sums.is_empty() {
@@ -35,7 +79,7 @@ pub(crate) fn add_weighted_rows(sums: &mut [f32], width: usize, weights: Weights
     let last = (count - 1) * weights.of_sum + (rows.count - 1) * weights.of_row;
     assert!(weights.floats.len() > last, "weights must be those of {} rows in {count} sums", rows.count);
     let end = (rows.count - 1) * rows.stride + rows.place(width - 1) + 1;
-    assert!(rows.floats.len() >= end, "rows must hold {width} floats");
+    assert!(rows.items.len() >= end, "rows must hold {width} numbers");
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::is_x86_feature_detected as has;
@@ -57,7 +101,7 @@ pub(crate) fn add_weighted_rows(sums: &mut [f32], width: usize, weights: Weights
 macro_rules! version {
     ($(#[$attribute:meta])* $name:ident: $vector:ty, most $most:literal; $($sums:pat => $count:literal x $registers:literal;)*) => {
         $(#[$attribute])*
-        unsafe fn $name(sums: &mut [f32], width: usize, weights: Weights<'_>, rows: Rows<'_>) {
+        unsafe fn $name<T: Item>(sums: &mut [f32], width: usize, weights: Weights<'_>, rows: Rows<'_, T>) {
             for (index, sums) in sums.chunks_mut($most * width).enumerate() {
                 let floats = &weights.floats[index * $most * weights.of_sum..];
                 let operands = Operands { sums, width, weights: Weights { floats, ..weights }, rows };
@@ -91,14 +135,14 @@ version! {
 }
 
 /// Some sums, and what is added to them.
-struct Operands<'a> {
+struct Operands<'a, T> {
     sums: &'a mut [f32],
     width: usize,
     weights: Weights<'a>,
-    rows: Rows<'a>,
+    rows: Rows<'a, T>,
 }
 
-impl Operands<'_> {
+impl<T: Item> Operands<'_, T> {
     /// Adds the rows to `S` sums, `R` registers of a row at a time.
     ///
     /// # Safety
@@ -146,8 +190,8 @@ impl Operands<'_> {
                 let first = k * rows.stride;
                 let mut values = [V::splat(0.0); R];
                 for (value, place) in values.iter_mut().zip(places) {
-                    prefetch(rows.floats, first + AHEAD * rows.stride + place);
-                    *value = V::load(rows.floats.as_ptr().add(first + place));
+                    prefetch(rows.items, first + AHEAD * rows.stride + place);
+                    *value = T::load(rows.items.as_ptr().add(first + place));
                 }
                 for (s, sums) in sums.iter_mut().enumerate() {
                     let weight =
@@ -182,7 +226,8 @@ impl Operands<'_> {
                 *sum = V::load(row.as_ptr());
             }
             for k in 0..rows.count {
-                row[..columns].copy_from_slice(&rows.floats[k * rows.stride + rows.place(col)..][..columns]);
+                let items = &rows.items[k * rows.stride + rows.place(col)..][..columns];
+                row.iter_mut().zip(items).for_each(|(value, item)| *value = item.widen());
                 let value = V::load(row.as_ptr());
                 for (s, sum) in sums.iter_mut().enumerate() {
                     let weight =
@@ -202,16 +247,17 @@ impl Operands<'_> {
 mod tests {
     use super::*;
     use crate::bits::multiply_add;
+    use crate::f32_to_bf16;
     use crate::finite_difference::random;
 
     /// Returns `sums` after one multiply-add after the other.
-    fn in_turn(sums: &[f32], width: usize, weights: Weights<'_>, rows: Rows<'_>) -> Vec<f32> {
+    fn in_turn<T: Item>(sums: &[f32], width: usize, weights: Weights<'_>, rows: Rows<'_, T>) -> Vec<f32> {
         let one = |(at, sum): (usize, &f32)| {
             let (s, col) = (at / width, at % width);
             let term = |k: usize| {
                 (
                     weights.floats[s * weights.of_sum + k * weights.of_row],
-                    rows.floats[k * rows.stride + rows.place(col)],
+                    rows.items[k * rows.stride + rows.place(col)].widen(),
                 )
             };
             (0..rows.count).map(term).fold(*sum, |sum, (weight, value)| multiply_add(weight, value, sum))
@@ -220,24 +266,52 @@ mod tests {
     }
 
     /// A version for a kind of instructions.
-    type Version = unsafe fn(&mut [f32], usize, Weights<'_>, Rows<'_>);
+    type Version<T> = unsafe fn(&mut [f32], usize, Weights<'_>, Rows<'_, T>);
 
-    fn versions() -> Vec<(&'static str, Version)> {
-        let mut versions: Vec<(&str, Version)> = Vec::new();
+    fn versions<T: Item>() -> Vec<(&'static str, Version<T>)> {
+        let mut versions: Vec<(&str, Version<T>)> = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::is_x86_feature_detected as has;
             if has!("avx512f") {
-                versions.push(("avx512", avx512));
+                versions.push(("avx512", avx512::<T>));
             }
             if has!("avx2") && has!("fma") {
-                versions.push(("avx2", avx2));
+                versions.push(("avx2", avx2::<T>));
             }
         }
         if versions.is_empty() {
-            versions.push(("portable", portable));
+            versions.push(("portable", portable::<T>));
         }
         versions
+    }
+
+    fn check_one_chain<T: Item>(num_sums: usize, width: usize, rows: Rows<'_, T>) {
+        let count = rows.count;
+        let (floats, before) = (random(1, num_sums * count), random(3, num_sums * width));
+        let by_sum = Weights { floats: &floats, of_sum: count, of_row: 1 };
+        let by_row = Weights { floats: &floats, of_sum: 1, of_row: num_sums };
+        for weights in [by_sum, by_row] {
+            let expected = in_turn(&before, width, weights, rows);
+            let mut sums = before.clone();
+            add_weighted_rows(&mut sums, width, weights, rows);
+            let same = |sums: &[f32]| sums.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same(&sums), "{num_sums} sums of {width} floats");
+            for (name, version) in versions() {
+                let mut sums = before.clone();
+                // SAFETY: this processor has the instructions, and `add_weighted_rows` took the same operands.
+                unsafe { version(&mut sums, width, weights, rows) };
+                assert!(same(&sums), "{num_sums} sums of {width} floats by {name}");
+            }
+            // Cut anywhere, the sums continue from what is there.
+            let mut cut = before.clone();
+            let first = count / 2;
+            add_weighted_rows(&mut cut, width, weights, Rows { count: first, ..rows });
+            let later = Weights { floats: &floats[first * weights.of_row..], ..weights };
+            let items = &rows.items[first * rows.stride..];
+            add_weighted_rows(&mut cut, width, later, Rows { items, count: count - first, ..rows });
+            assert!(same(&cut), "{num_sums} sums of {width} floats, cut");
+        }
     }
 
     #[test]
@@ -253,33 +327,11 @@ mod tests {
             (3, 48, 20, 9, 180),
             (2, 25, 16, 4, 64),
         ] {
-            let floats = random(1, num_sums * count);
-            let by_sum = Weights { floats: &floats, of_sum: count, of_row: 1 };
-            let by_row = Weights { floats: &floats, of_sum: 1, of_row: num_sums };
             let values = random(2, (count - 1) * stride + (width - 1) / 16 * block + (width - 1) % 16 + 1);
-            let (rows, before) =
-                (Rows { floats: &values, stride, block, count }, random(3, num_sums * width));
-            for weights in [by_sum, by_row] {
-                let expected = in_turn(&before, width, weights, rows);
-                let mut sums = before.clone();
-                add_weighted_rows(&mut sums, width, weights, rows);
-                let same = |sums: &[f32]| sums.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
-                assert!(same(&sums), "{num_sums} sums of {width} floats");
-                for (name, version) in versions() {
-                    let mut sums = before.clone();
-                    // SAFETY: this processor has the instructions, and `add_weighted_rows` took the same operands.
-                    unsafe { version(&mut sums, width, weights, rows) };
-                    assert!(same(&sums), "{num_sums} sums of {width} floats by {name}");
-                }
-                // Cut anywhere, the sums continue from what is there.
-                let mut cut = before.clone();
-                let first = count / 2;
-                add_weighted_rows(&mut cut, width, weights, Rows { count: first, ..rows });
-                let later = Weights { floats: &floats[first * weights.of_row..], ..weights };
-                let floats = &values[first * stride..];
-                add_weighted_rows(&mut cut, width, later, Rows { floats, count: count - first, ..rows });
-                assert!(same(&cut), "{num_sums} sums of {width} floats, cut");
-            }
+            let mut halves = vec![bf16::ZERO; values.len()];
+            f32_to_bf16(&values, &mut halves);
+            check_one_chain(num_sums, width, Rows { items: &values, stride, block, count });
+            check_one_chain(num_sums, width, Rows { items: &halves, stride, block, count });
         }
     }
 
@@ -287,8 +339,8 @@ mod tests {
     fn without_rows_or_sums_nothing_is_read() {
         let mut sums = [1.0; 4];
         let none = Weights { floats: &[], of_sum: 0, of_row: 1 };
-        add_weighted_rows(&mut sums, 4, none, Rows::new(&[], 4, 0));
-        add_weighted_rows(&mut [], 4, none, Rows::new(&[], 4, 2));
+        add_weighted_rows(&mut sums, 4, none, Rows::<f32>::new(&[], 4, 0));
+        add_weighted_rows(&mut [], 4, none, Rows::<f32>::new(&[], 4, 2));
         assert_eq!(sums, [1.0; 4]);
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::{Rows, Scheduler, Sequence};
 use crate::decoder::Decoder;
-use crate::engine_options::EngineWeights;
 use crate::packing::NO_ROW;
 
 impl Scheduler {
@@ -12,7 +11,7 @@ impl Scheduler {
     pub(super) fn keep(&mut self, decoder: &Decoder, rows: &mut Rows) {
         let config = decoder.config();
         let rows_max = self.options.activation_bytes_max / config.kept_row_bytes();
-        if rows_max == 0 || self.options.weights != EngineWeights::Same {
+        if rows_max == 0 || !self.options.is_exact() {
             return;
         }
         let mut kept = decoder.kept.lock();

@@ -11,7 +11,7 @@ use fulmar_core::limits::{BATCH_TOKENS_MAX, ENGINE_REQUESTS_MAX, TOP_LOG_PROBS_M
 use fulmar_core::{Device, Dtype, ErrorKind, Result, Rng};
 use fulmar_model::{
     AdamWOptions, Decoder, DecoderConfig, Engine, EngineOptions, EngineWeights, FinishReason, Generated,
-    LoraConfig, Optimizer, Request, SamplingParams, TokenBatch, WeightChange, generate,
+    KvCacheDtype, LoraConfig, Optimizer, Request, SamplingParams, TokenBatch, WeightChange, generate,
 };
 use fulmar_objective::DrawOptions;
 
@@ -57,9 +57,8 @@ pub(crate) fn alone(decoder: &Decoder, asked: &Asked) -> Generated {
     generate(decoder, &[asked.request()], &asked.params).unwrap().remove(0)
 }
 
-/// Returns what an engine of 8 bits draws for one request.
-fn alone_in_8_bits(decoder: &Decoder, asked: &Asked) -> Generated {
-    let options = EngineOptions { weights: EngineWeights::Q8, ..EngineOptions::default() };
+/// Returns what an engine of these options draws for one request.
+pub(crate) fn alone_by(options: EngineOptions, decoder: &Decoder, asked: &Asked) -> Generated {
     let mut engine = Engine::new(decoder.config(), options).unwrap();
     let request = engine.add(&asked.request(), &asked.params).unwrap();
     while engine.steps(decoder, 1).unwrap() > 0 {}
@@ -94,17 +93,18 @@ fn a_request_has_the_same_bits_in_any_mix_order_page_size_and_preemption() {
             .iter()
             .map(|a| a.prompt.len().div_ceil(page_size) + a.params.max_tokens.div_ceil(page_size));
         let max_num_seqs = 1 + rng.below(12).unwrap() as usize;
-        let (weights, alone): (_, fn(&Decoder, &Asked) -> Generated) = match round % 3 {
-            0 if crate::device() == Device::Cpu => (EngineWeights::Q8, alone_in_8_bits),
-            _ => (EngineWeights::Same, alone),
+        let (weights, kv_cache_dtype) = match round % 4 {
+            0 if crate::device() == Device::Cpu => (EngineWeights::Q8, KvCacheDtype::Same),
+            1 if crate::device() == Device::Cpu => (EngineWeights::Same, KvCacheDtype::Bf16),
+            _ => (EngineWeights::Same, KvCacheDtype::Same),
         };
+        let policy = EngineOptions { weights, kv_cache_dtype, ..EngineOptions::default() };
         let options = EngineOptions {
             page_size,
             num_pages: Some(longest.max().unwrap() + rng.below(12).unwrap() as usize),
             max_num_seqs,
             max_num_batched_tokens: max_num_seqs + rng.below(20).unwrap() as usize,
-            weights,
-            ..EngineOptions::default()
+            ..policy.clone()
         };
         let num_pages = options.num_pages.unwrap();
         let mut engine = Engine::new(decoder.config(), options).unwrap();
@@ -122,12 +122,45 @@ fn a_request_has_the_same_bits_in_any_mix_order_page_size_and_preemption() {
             collect(&mut engine, &mut found);
         }
         for (index, asked) in asked.iter().enumerate() {
-            assert_eq!(found[&ids[&index]], alone(&decoder, asked), "round {round}, request {index}");
+            let alone =
+                match policy.weights == EngineWeights::Same && policy.kv_cache_dtype == KvCacheDtype::Same {
+                    true => alone(&decoder, asked),
+                    false => alone_by(policy.clone(), &decoder, asked),
+                };
+            assert_eq!(found[&ids[&index]], alone, "round {round}, request {index}");
         }
         assert_eq!(engine.num_free_pages(), num_pages, "round {round}");
         preemptions += engine.take_outputs().num_preemptions;
     }
     assert!(preemptions > 100 * rounds / 60, "the rounds must preempt: got {preemptions}");
+}
+
+#[test]
+fn a_cache_in_bfloat16_holds_twice_the_tokens_and_changes_log_probs_a_little() {
+    let (decoder, mut rng) = (decoder(), Rng::new(5).stream("bfloat16"));
+    let halves = EngineOptions { kv_cache_dtype: KvCacheDtype::Bf16, ..EngineOptions::default() };
+    let text = r#"{"model_type": "llama", "vocab_size": 10, "hidden_size": 1024, "intermediate_size": 4,
+        "num_hidden_layers": 64, "num_attention_heads": 2, "max_position_embeddings": 100}"#;
+    let large = DecoderConfig::from_json(text).unwrap();
+    let free = |options: &EngineOptions| Engine::new(&large, options.clone()).unwrap().num_free_pages();
+    assert_eq!(free(&halves), 2 * free(&EngineOptions::default()), "in one GiB");
+    if crate::device() != Device::Cpu {
+        return; // An engine there caches what its activations are.
+    }
+    let (mut worst, mut num_other) = (0.0_f32, 0);
+    for asked in asked(12, &mut rng) {
+        let drawn = alone_by(halves.clone(), &decoder, &asked);
+        let ids = [&asked.prompt[..], &drawn.ids].concat();
+        let mask: Vec<u8> = (0..ids.len()).map(|at| u8::from(at >= asked.prompt.len())).collect();
+        let batch =
+            TokenBatch { ids: &ids, offsets: &[0, ids.len() as u32], mask: &mask, ..Default::default() };
+        let exact = decoder.score(&batch).unwrap().log_prob;
+        for (ours, exact) in drawn.log_prob.iter().zip(&exact[asked.prompt.len()..]) {
+            worst = worst.max((ours - exact).abs());
+            num_other += usize::from(ours != exact);
+        }
+    }
+    assert!(num_other > 10 && worst < 0.05, "{num_other} others, by up to {worst} nats");
 }
 
 #[test]
@@ -341,7 +374,8 @@ fn limits_hold_at_the_bound_and_one_past_it() {
 fn drawn_in_8_bits(decoder: &Decoder) -> Vec<(Vec<u32>, Vec<f32>)> {
     let params = SamplingParams { max_tokens: 24, ..SamplingParams::default() };
     let ask = |prompt: &[u32], seed| Asked { prompt: prompt.to_vec(), seed, params: params.clone() };
-    let found = [ask(&[5, 6, 7], 1), ask(&[9], 2)].map(|asked| alone_in_8_bits(decoder, &asked));
+    let options = EngineOptions { weights: EngineWeights::Q8, ..EngineOptions::default() };
+    let found = [ask(&[5, 6, 7], 1), ask(&[9], 2)].map(|asked| alone_by(options.clone(), decoder, &asked));
     found.map(|found| (found.ids, found.log_prob)).into()
 }
 

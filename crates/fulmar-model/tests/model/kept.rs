@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use fulmar_core::{Dtype, Rng};
 use fulmar_model::{
-    Decoder, DecoderConfig, Engine, EngineOptions, EngineWeights, Generated, LoraConfig, SamplingParams,
-    Scores, TokenBatch, WeightChange,
+    Decoder, DecoderConfig, Engine, EngineOptions, EngineWeights, Generated, KvCacheDtype, LoraConfig,
+    SamplingParams, Scores, TokenBatch, WeightChange,
 };
 
 use crate::engine::{Asked, collect, decoder, train};
@@ -187,7 +187,7 @@ fn rows_of_two_versions_of_the_weights_are_not_mixed() {
 }
 
 #[test]
-fn limits_and_weights_of_8_bits_keep_what_they_allow() {
+fn limits_and_rounded_weights_or_caches_keep_what_they_allow() {
     let (decoder, mut rng) = (decoder(), Rng::new(2));
     let asked = asked(3, &mut rng);
     let kept = |options: EngineOptions| {
@@ -200,6 +200,7 @@ fn limits_and_weights_of_8_bits_keep_what_they_allow() {
     assert!(rows > 0);
     assert_eq!(kept(EngineOptions::default()), 0);
     assert_eq!(kept(EngineOptions { weights: EngineWeights::Q8, ..keeping() }), 0);
+    assert_eq!(kept(EngineOptions { kv_cache_dtype: KvCacheDtype::Bf16, ..keeping() }), 0);
     // The bytes of one row: of two layers of width 48 with 40 inner units, and of the last residual stream.
     let row = 4 * (48 + 2 * (2 * 48 + 3 * 48 + 3 * 24 + 2 * 40 + 2 + 6 + 8));
     let most =

@@ -8,12 +8,12 @@ use std::num::NonZeroUsize;
 use fulmar_compute::cpu::with_num_threads;
 use fulmar_core::{Dtype, ErrorKind, Rng};
 use fulmar_model::{
-    Decoder, Engine, EngineOptions, EngineWeights, Generated, LoraConfig, Outputs, SPECULATIVE_TOKENS_MAX,
-    SamplingParams, WeightChange,
+    Decoder, Engine, EngineOptions, EngineWeights, Generated, KvCacheDtype, LoraConfig, Outputs,
+    SPECULATIVE_TOKENS_MAX, SamplingParams, WeightChange,
 };
 use fulmar_objective::{DrawMethod, DrawOptions};
 
-use crate::engine::{Asked, alone, collect, decoder, scored, train};
+use crate::engine::{Asked, alone_by, collect, decoder, scored, train};
 
 /// Returns `count` requests, some with equal prompts, with every kind of option that changes a draw.
 fn asked(count: usize, rng: &mut Rng) -> Vec<Asked> {
@@ -82,17 +82,19 @@ fn speculation_changes_no_bit_in_any_mix_page_size_and_preemption() {
             .iter()
             .map(|a| a.prompt.len().div_ceil(page_size) + a.params.max_tokens.div_ceil(page_size));
         let max_num_seqs = 1 + rng.below(8).unwrap() as usize;
+        let kv_cache_dtype = [KvCacheDtype::Same, KvCacheDtype::Bf16][usize::from(round % 5 == 4)];
+        let policy = EngineOptions { kv_cache_dtype, ..EngineOptions::default() };
         let options = EngineOptions {
             page_size,
             num_pages: Some(longest.max().unwrap() + rng.below(16).unwrap() as usize),
             max_num_seqs,
             max_num_batched_tokens: max_num_seqs + rng.below(30).unwrap() as usize,
             speculative_tokens: 1 + round as usize % SPECULATIVE_TOKENS_MAX,
-            ..EngineOptions::default()
+            ..policy.clone()
         };
         let (found, outputs) = run(decoder, options, &asked, &mut rng);
         for (index, (found, asked)) in found.iter().zip(&asked).enumerate() {
-            assert_eq!(*found, alone(decoder, asked), "round {round}, request {index}");
+            assert_eq!(*found, alone_by(policy.clone(), decoder, asked), "round {round}, request {index}");
         }
         counts.num_preemptions += outputs.num_preemptions;
         counts.num_draft_tokens += outputs.num_draft_tokens;

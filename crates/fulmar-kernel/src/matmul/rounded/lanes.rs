@@ -32,6 +32,7 @@ pub(in super::super) mod avx512 {
         arithmetic! {
             _mm512_set1_ps _mm512_loadu_ps _mm512_loadu_si512 __m512i _mm512_set1_epi32 _mm512_and_si512
             _mm512_slli_epi32 _mm512_castsi512_ps _mm512_storeu_ps _mm512_add_ps add_pairs
+            _mm256_loadu_si256 __m256i _mm512_cvtepu16_epi32
         }
     }
 
@@ -134,6 +135,7 @@ pub(in super::super) mod avx2 {
         arithmetic! {
             _mm256_set1_ps _mm256_loadu_ps _mm256_loadu_si256 __m256i _mm256_set1_epi32 _mm256_and_si256
             _mm256_slli_epi32 _mm256_castsi256_ps _mm256_storeu_ps _mm256_add_ps add_pairs
+            _mm_loadu_si128 __m128i _mm256_cvtepu16_epi32
         }
     }
 
