@@ -11,5 +11,5 @@ pub use fulmar_kernel::{active_lanes, for_each_part, num_threads, with_num_threa
 pub use fulmar_kernel::{SoftmaxRow, at_least, top_k};
 // For the tree of priorities, which is in main memory, as each step of a draw depends on the one before.
 pub use fulmar_kernel::power_each;
-// The size of a cache of keys.
-pub use fulmar_kernel::key_block_floats;
+// The sizes of a cache of keys, and of weights that are packed in their place.
+pub use fulmar_kernel::{fills_panels, key_block_floats};

@@ -7,7 +7,7 @@ use fulmar_core::{Dtype, Result};
 use fulmar_cuda::{Argument, Card};
 use half::bf16;
 
-use crate::{Compute, MatmulPrecision, Memory, Panels, Placed, RowNumbers, View, ViewMut, kept};
+use crate::{Compute, MatmulPrecision, Memory, PanelsView, Placed, RowNumbers, View, ViewMut, kept};
 
 /// Borrowed elements in single precision or bfloat16.
 ///
@@ -63,7 +63,7 @@ pub struct MatRef<'a>(Kind<'a>);
 enum Kind<'a> {
     Stored(Stored<'a>),
     /// A packed weight `[outputs, inputs]`, transposed.
-    Packed(&'a Panels),
+    Packed(PanelsView<'a>),
 }
 
 /// Row-major elements `[rows, cols]`, read as they are or transposed.
@@ -436,7 +436,7 @@ impl<'a> MatRef<'a> {
 
     /// Returns the packed weight `[outputs, inputs]` transposed, `[inputs, outputs]`, for products `x w^T`.
     #[must_use]
-    pub const fn of_panels(panels: &'a Panels) -> Self {
+    pub const fn of_panels(panels: PanelsView<'a>) -> Self {
         Self(Kind::Packed(panels))
     }
 

@@ -9,7 +9,7 @@
 //! [`cpu`], the parts of operations that run on the processor.
 
 pub use fulmar_kernel::{
-    AdamwStep, AttentionShape, LogProb, MatmulPrecision, Panels, SgdStep, newton_schulz_floats,
+    AdamwStep, AttentionShape, LogProb, MatmulPrecision, Panels, PanelsView, SgdStep, newton_schulz_floats,
     rope_frequencies,
 };
 

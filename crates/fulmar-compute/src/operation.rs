@@ -93,6 +93,8 @@ macro_rules! operations {
 operations! {
     // Products and norms.
     fn matmul(out: ViewMut<f32>, left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) => cuda::matmul;
+    fn pack_in_place(weight: ViewMut<f32>, inputs: usize);
+    fn unpack_in_place(weight: ViewMut<f32>, inputs: usize);
     fn add_bias(x_nd: ViewMut<f32>, bias_d: View<f32>) => cuda::add_bias;
     fn bias_backward(d_out_nd: View<f32>, d_bias_d: ViewMut<f32>) => cuda::bias_backward;
     fn rms_norm(x_nd: View<f32>, weight_d: View<f32>, eps: f32, out_nd: FloatsMut, inv_rms_n: ViewMut<f32>) => cuda::rms_norm;
@@ -116,6 +118,7 @@ operations! {
 
     // Tokens and their probabilities.
     fn embed(table_vd: Floats<'_>, width: usize, ids_n: Numbers, out_nd: ViewMut<f32>) => cuda::embed;
+    fn embed_packed(table_vd: View<f32>, width: usize, ids_n: Numbers, out_nd: ViewMut<f32>);
     fn embed_backward(d_out_nd: View<f32>, width: usize, ids_n: &[u32], d_table_vd: ViewMut<f32>) => cuda::embed_backward;
     fn log_prob_row(logits_v: View<f32>, id: usize) -> LogProb => cuda::log_prob_row;
     fn log_prob_rows(logits_nv: View<f32>, ids_n: &[u32]) -> Vec<LogProb> => cuda::log_prob_rows;

@@ -1,6 +1,7 @@
 //! Embedding look-up.
 
 use crate::floats::Floats;
+use crate::matmul::PANEL;
 use crate::parallel::for_rows;
 
 /// Writes row `ids_n[n]` of `table_vd` to row `n` of `out_nd`.
@@ -20,6 +21,32 @@ pub fn embed(table_vd: Floats<'_>, width: usize, ids_n: &[u32], out_nd: &mut [f3
         for (out, id) in out.chunks_exact_mut(width).zip(&ids_n[first..]) {
             let row = *id as usize * width;
             table_vd.slice(row..row + width).copy_to(out);
+        }
+    });
+}
+
+/// Writes rows of a table that [`pack_in_place`](crate::pack_in_place) packed, as [`embed`].
+///
+/// # Panics
+/// As [`embed`].
+///
+/// # Examples
+/// ```
+/// let mut table: Vec<f32> = (0..64).map(|at| at as f32).collect();
+/// fulmar_kernel::pack_in_place(&mut table, 2);
+/// let mut out = [0.0; 2];
+/// fulmar_kernel::embed_packed(&table, 2, &[31], &mut out);
+/// assert_eq!(out, [62.0, 63.0]);
+/// ```
+pub fn embed_packed(table_vd: &[f32], width: usize, ids_n: &[u32], out_nd: &mut [f32]) {
+    assert_eq!(out_nd.len(), ids_n.len() * width, "out must hold one row an id");
+    for_rows(out_nd, width, |first, out| {
+        for (out, id) in out.chunks_exact_mut(width).zip(&ids_n[first..]) {
+            let (panel, row) = (*id as usize / PANEL, *id as usize % PANEL);
+            let panel = &table_vd[panel * PANEL * width..][..PANEL * width];
+            for (out, inputs) in out.iter_mut().zip(panel.chunks_exact(PANEL)) {
+                *out = inputs[row];
+            }
         }
     });
 }

@@ -34,7 +34,7 @@ mod top_k;
 
 pub use adamw::{AdamwStep, adamw_step, sum_of_squares};
 pub use attention::{AttentionSaved, AttentionShape, Spans, attention, attention_backward};
-pub use embedding::{embed, embed_backward};
+pub use embedding::{embed, embed_backward, embed_packed};
 pub use floats::{Floats, bf16_to_f32, f32_to_bf16, take_other_bf16};
 pub use key_blocks::{fill_key_blocks, key_block_floats, put_key_rows, put_rounded_key_rows};
 pub use lanes::{active_lanes, exp, prefetch};
@@ -43,7 +43,10 @@ pub use log_prob::{
     log_prob_rows, softmax_row, top_k_log_probs,
 };
 pub use log_sum_sq::{log_sum_sq_prob_row, log_sum_sq_prob_rows};
-pub use matmul::{MatRef, MatmulPrecision, Panels, add_bias, bias_backward, matmul, matmul_each};
+pub use matmul::{
+    MatRef, MatmulPrecision, Panels, PanelsView, add_bias, bias_backward, fills_panels, matmul, matmul_each,
+    pack_in_place, unpack_in_place,
+};
 pub use muon::muon_direction;
 pub use newton_schulz::{newton_schulz, newton_schulz_floats};
 pub use pages::prefer_huge_pages;

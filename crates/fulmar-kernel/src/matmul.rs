@@ -17,8 +17,9 @@ mod tile;
 mod transpose;
 mod weighted;
 
-pub use panels::Panels;
+pub use panels::{Panels, PanelsView, fills_panels, pack_in_place, unpack_in_place};
 pub use precision::MatmulPrecision;
+pub(crate) use tile::PANEL;
 pub(crate) use transpose::transpose;
 pub(crate) use weighted::{Item, SUMS, Weights, add_weighted_rows};
 
@@ -35,7 +36,7 @@ pub struct MatRef<'a> {
     cols: usize,
     row_stride: usize,
     col_stride: usize,
-    panels: Option<&'a Panels>,
+    panels: Option<PanelsView<'a>>,
     precision: MatmulPrecision,
 }
 
@@ -69,7 +70,7 @@ impl<'a> MatRef<'a> {
 
     /// Returns the packed weight `[outputs, inputs]` transposed, `[inputs, outputs]`, for products `x w^T`.
     #[must_use]
-    pub(crate) const fn of_panels(panels: &'a Panels) -> Self {
+    pub(crate) const fn of_panels(panels: PanelsView<'a>) -> Self {
         let [cols, rows] = panels.shape();
         let data = Floats::F32(&[]);
         let precision = panels.precision();
@@ -270,6 +271,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_weight_that_is_packed_in_its_place_gives_the_bits_of_its_rows() {
+        for (rows, inputs, outputs) in [(1, 1, 32), (3, 7, 64), (6, 64, 96), (33, 130, 64), (300, 17, 1_024)]
+        {
+            let (x, stored) = (random(1, rows * inputs), random(2, outputs * inputs));
+            let mut weight = stored.clone();
+            pack_in_place(&mut weight, inputs);
+            let right = PanelsView::of_packed(&weight, outputs, inputs).transposed();
+            let product = |right| {
+                let mut out = vec![0.0; rows * outputs];
+                matmul(&mut out, MatRef::new(&x, rows, inputs), right, false);
+                out
+            };
+            assert_eq!(product(right), product(MatRef::new(&stored, outputs, inputs).transposed()));
+            let mut quantized = [Panels::default(), Panels::default()];
+            quantized[0].quantize(right).unwrap();
+            quantized[1].quantize(MatRef::new(&stored, outputs, inputs).transposed()).unwrap();
+            assert_eq!(product(quantized[0].transposed()), product(quantized[1].transposed()));
+            let ids = [0, outputs as u32 - 1, outputs as u32 / 2];
+            let [mut found, mut expected] = [(); 2].map(|()| vec![0.0; ids.len() * inputs]);
+            crate::embed_packed(&weight, inputs, &ids, &mut found);
+            crate::embed(stored[..].into(), inputs, &ids, &mut expected);
+            assert_eq!(found, expected);
+            unpack_in_place(&mut weight, inputs);
+            assert_eq!(weight, stored, "{outputs} x {inputs}");
+        }
+        assert!(fills_panels(64) && !fills_panels(33));
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod squares;
 
 use std::borrow::Cow;
 
-use fulmar_compute::{Compute, Floats, FloatsMut, MatmulPrecision, Memory, RopeTable, View};
+use fulmar_compute::{Compute, Floats, FloatsMut, MatmulPrecision, Memory, Numbers, RopeTable, View};
 use fulmar_core::{Device, Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
 
@@ -105,7 +105,7 @@ impl Decoder {
         let config = config.checked()?;
         let layout = Layout::new(&config);
         let weights = weights(&config, &layout)?.into();
-        Ok(Self {
+        let mut decoder = Self {
             config,
             layout,
             compute: Compute::Cpu,
@@ -120,7 +120,18 @@ impl Decoder {
             recomputes: false,
             matmul_precision: MatmulPrecision::F32,
             version: 0,
-        })
+        };
+        decoder.store_for_passes();
+        Ok(decoder)
+    }
+
+    /// Stores the weights as forward passes and engines read them best.
+    pub(crate) fn store_for_passes(&mut self) {
+        let is_f32 = self.dtype() == Dtype::F32 && self.matmul_precision == MatmulPrecision::F32;
+        match is_f32 && self.compute == Compute::Cpu && self.lora.is_none() {
+            true => self.weights.pack_in_place(&self.layout),
+            false => self.weights.unpack_in_place(&self.layout),
+        }
     }
 
     /// Returns the dtype of the weights.
@@ -146,7 +157,9 @@ impl Decoder {
     /// # Errors
     /// The errors of [`safetensors::write`].
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
-        parameters::write(&self.layout.parameters, self.stored())
+        let inputs_of_panels =
+            |range: &_| self.weights.are_packed().then(|| self.layout.inputs_of_panels(range)).flatten();
+        parameters::write(&self.layout.parameters, self.stored(), inputs_of_panels)
     }
 
     /// Returns the shape.
@@ -167,14 +180,13 @@ impl Decoder {
         &self.layout.parameters
     }
 
-    /// Returns all weights in single precision: borrowed, or a copy of bfloat16 weights or of those on a GPU. Empty if the GPU
-    /// fails.
+    /// Returns all weights in single precision: a copy, unless they are stored so in main memory. Empty if a GPU fails.
     #[must_use]
     pub fn weights(&self) -> Cow<'_, [f32]> {
-        self.weights.view().read().unwrap_or_default()
+        self.weights.rows(&self.layout).unwrap_or_default()
     }
 
-    /// Returns all weights in their dtype.
+    /// Returns all weights in their dtype, those of whole panels packed in their place or not.
     pub(crate) fn stored(&self) -> Floats<'_> {
         self.weights.view()
     }
@@ -239,6 +251,7 @@ impl Decoder {
         self.version += 1;
         self.quantized.forget();
         self.kept.forget();
+        self.weights.unpack_in_place(&self.layout);
         let trained = match &mut self.lora {
             Some(lora) => FloatsMut::F32(lora.weights_mut()),
             None => self.weights.view_mut(),
@@ -249,10 +262,6 @@ impl Decoder {
     /// Returns the trained weights in their dtype.
     pub(crate) fn trained(&self) -> Floats<'_> {
         self.lora.as_ref().map_or_else(|| self.stored(), |lora| Floats::F32(lora.weights()))
-    }
-
-    pub(crate) const fn layout(&self) -> &Layout {
-        &self.layout
     }
 
     /// Returns the Euclidean norm of all gradients.
@@ -458,8 +467,7 @@ impl Decoder {
         let rope = rope.get_or_insert_with(|| self.config.rope());
         rope.extend_to(packed.positions.iter().max().map_or(0, |last| *last as usize + 1));
         self.compute.resize(x, packed.ids.len() * self.config.hidden_size);
-        let table = self.stored().slice(self.layout.embed.clone());
-        self.compute.embed(table, self.config.hidden_size, &packed.ids, &mut *x);
+        self.embed((&packed.ids).into(), x);
         for index in 0..self.layout.layers.len() {
             if let Some(input) = inputs.get_mut(index) {
                 self.compute.resize(input, x.len());
@@ -471,6 +479,16 @@ impl Decoder {
             layer.finish(activations, workspace, x);
         }
         self.compute.check()
+    }
+
+    /// Writes the embedding of each id to `x`.
+    pub(crate) fn embed(&self, ids: Numbers<'_>, x: &mut Memory<f32>) {
+        let (range, width) = (&self.layout.embed, self.config.hidden_size);
+        let table = self.stored().slice(range.clone());
+        match self.weights.are_packed() && self.layout.inputs_of_panels(range).is_some() {
+            true => self.compute.embed_packed(table.f32(), width, ids, &mut *x),
+            false => self.compute.embed(table, width, ids, &mut *x),
+        }
     }
 
     /// Runs the first half of a layer, up to the output of attention.
@@ -495,6 +513,7 @@ impl Decoder {
             config: &self.config,
             ranges: &self.layout.layers[index],
             weights: self.stored(),
+            are_packed: self.weights.are_packed(),
             panels: self.weights.panels(),
             lora: lora.map(|lora| lora.layer(index)),
             precision: self.precision(),
@@ -507,6 +526,7 @@ impl Decoder {
             config: &self.config,
             layout: &self.layout,
             weights: self.stored(),
+            are_packed: self.weights.are_packed(),
             panels: self.weights.panels(),
             logits_max: LOGITS_CHUNK,
             kept_max: 0,

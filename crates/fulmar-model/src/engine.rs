@@ -147,8 +147,8 @@ impl Engine {
 
     /// Runs up to `count` steps, each one token for every running sequence, or several with
     /// [`EngineOptions::speculative_tokens`], and returns the number of
-    /// unfinished requests. Packs the decoder's weights if they changed, which takes their memory once more, or
-    /// rounds them to the 8 bits of [`EngineWeights::Q8`]. With speculative tokens it does both.
+    /// unfinished requests. If the decoder's weights changed, packs those that are not packed in their place, which takes their
+    /// memory once more, or rounds all to the 8 bits of [`EngineWeights::Q8`]. With speculative tokens it does both.
     ///
     /// # Errors
     /// `ShapeMismatch` if the shape of `decoder` differs from the engine's; `Incompatible` if it has no

@@ -6,14 +6,16 @@
 
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory, Placed, View, ViewMut};
+use fulmar_compute::{
+    Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory, Panels, PanelsView, Placed, View, ViewMut,
+};
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_objective::{HeadGradientsMut, LinearHead};
 
 use crate::config::DecoderConfig;
 use crate::layer::Gradients;
 use crate::packing::Target;
-use crate::panels::PanelsByStart;
+use crate::panels::{PanelsByStart, in_panels};
 use crate::parameters::{Layout, ScalarRanges};
 
 /// Floats of logits held at once: little memory compared to the weights, but enough rows that a large head is
@@ -61,6 +63,8 @@ pub(crate) struct Head<'a> {
     pub config: &'a DecoderConfig,
     pub layout: &'a Layout,
     pub weights: Floats<'a>,
+    /// Whether weights of whole panels are packed in their place.
+    pub are_packed: bool,
     pub panels: Option<&'a PanelsByStart>,
     /// Floats of logits held at once; a single row may be longer.
     pub logits_max: usize,
@@ -361,17 +365,25 @@ impl Head<'_> {
         self.weights.slice(self.layout.final_norm.clone()).to_f32()
     }
 
-    /// Returns the transposed weight at `range`, which is not packed.
+    /// Returns the transposed weight at `range`, which has no packed copy.
     pub(crate) fn projection(&self, range: &Range<usize>) -> MatRef<'_> {
+        if let Some(packed) = self.in_panels(range) {
+            return MatRef::of_panels(packed);
+        }
         let outputs = range.len() / self.config.hidden_size;
         MatRef::of(self.weights.slice(range.clone()), outputs, self.config.hidden_size).transposed()
+    }
+
+    fn in_panels(&self, range: &Range<usize>) -> Option<PanelsView<'_>> {
+        self.are_packed.then(|| in_panels(self.weights, range, self.config.hidden_size)).flatten()
     }
 
     /// Returns the vocabulary head. A reward model has none, and its passes over log-probs are refused
     /// earlier.
     fn vocabulary(&self) -> LinearHead<'_> {
         let range = self.layout.head.clone().unwrap_or(0..0);
-        let panels = self.panels.and_then(|panels| panels.get(&range.start));
+        let copied = self.panels.and_then(|panels| panels.get(&range.start)).map(Panels::view);
+        let panels = copied.or_else(|| self.in_panels(&range));
         LinearHead { panels, precision: self.precision, ..self.linear(self.weights.slice(range), None) }
     }
 

@@ -10,15 +10,15 @@
 use std::ops::Range;
 
 use fulmar_compute::{
-    Compute, FloatMemory, Floats, FloatsMut, MatRef, MatmulPrecision, Memory, Numbers, Placed, RopeTable,
-    RowNumbers, ViewMut,
+    Compute, FloatMemory, Floats, FloatsMut, MatRef, MatmulPrecision, Memory, Numbers, Panels, Placed,
+    RopeTable, RowNumbers, ViewMut,
 };
 use fulmar_core::Dtype;
 use fulmar_tensor::bf16;
 
 use crate::config::DecoderConfig;
 use crate::lora::LayerLora;
-use crate::panels::PanelsByStart;
+use crate::panels::{PanelsByStart, in_panels};
 use crate::parameters::{LayerRanges, Linear, ScalarRanges};
 
 /// The activations of one layer for N rows that its backward pass needs. Inputs of products have the dtype of
@@ -143,6 +143,8 @@ pub(crate) struct Layer<'a> {
     pub config: &'a DecoderConfig,
     pub ranges: &'a LayerRanges,
     pub weights: Floats<'a>,
+    /// Whether weights of whole panels are packed in their place.
+    pub are_packed: bool,
     pub panels: Option<&'a PanelsByStart>,
     pub lora: Option<LayerLora<'a>>,
     pub precision: MatmulPrecision,
@@ -155,7 +157,7 @@ impl Layer<'_> {
         self.weights.slice(range.clone()).to_f32()
     }
 
-    /// Returns the frozen or trained weight of a projection, `[outputs, inputs]`, without its adapter.
+    /// Returns the frozen or trained weight of a projection, `[outputs, inputs]`, without its adapter. It is not packed.
     fn weight(&self, linear: &Linear) -> MatRef<'_> {
         let weights = self.weights.slice(linear.weight.clone());
         MatRef::of(weights, linear.outputs, linear.inputs).in_precision(self.precision)
@@ -165,7 +167,10 @@ impl Layer<'_> {
     pub(crate) fn projection(&self, linear: &Linear) -> MatRef<'_> {
         let start = &linear.weight.start;
         let merged = self.lora.and_then(|lora| lora.merged(linear));
-        let packed = || self.panels.and_then(|panels| panels.get(start)).map(MatRef::of_panels);
+        let copied = || self.panels.and_then(|panels| panels.get(start)).map(Panels::view);
+        let in_place =
+            || self.are_packed.then(|| in_panels(self.weights, &linear.weight, linear.inputs)).flatten();
+        let packed = || copied().or_else(in_place).map(MatRef::of_panels);
         merged.or_else(packed).unwrap_or_else(|| self.weight(linear).transposed())
     }
 

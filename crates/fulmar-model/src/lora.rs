@@ -130,7 +130,7 @@ impl Lora {
 
     /// Returns the weights as PEFT's `adapter_model.safetensors`.
     pub(crate) fn write(&self) -> Result<Vec<u8>> {
-        parameters::write(&self.parameters, Floats::F32(self.weights.view()))
+        parameters::write(&self.parameters, Floats::F32(self.weights.view()), |_| None)
     }
 
     pub(crate) fn weights(&self) -> View<'_, f32> {
@@ -301,7 +301,7 @@ impl<'a> MergedWeights<'a> {
     fn get(self, linear: &Linear) -> Option<MatRef<'a>> {
         let start = &linear.weight.start;
         match self {
-            Self::Packed(panels) => panels.get(start).map(MatRef::of_panels),
+            Self::Packed(panels) => panels.get(start).map(|panels| MatRef::of_panels(panels.view())),
             Self::Stored(sums, precision) => {
                 let sum = MatRef::of(sums.get(start)?.view(), linear.outputs, linear.inputs);
                 Some(sum.in_precision(precision).transposed())

@@ -213,6 +213,7 @@ impl Optimizer {
                 self.master.values = master;
             }
         }
+        decoder.store_for_passes();
         decoder.zero_gradients();
         self.compute.check()?;
         Ok(StepReport { step: self.num_steps, gradient_norm, clip_coefficient })

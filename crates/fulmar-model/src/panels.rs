@@ -1,20 +1,33 @@
-//! Packed copies of weights `[outputs, inputs]`, made once for each version of the weights.
+//! Packed weights `[outputs, inputs]`.
 //!
-//! A pass over many rows packs what it multiplies as it goes. A step of decoding has few rows, so an engine
-//! packs all weights before: the same bits, at the speed of memory. Projections with an adapter exist only as
-//! panels: of the sum of both.
+//! On the CPU, weights in single precision are packed in their place, between one step of training and the next: a
+//! pass over many rows packs nothing, and one over few rows reads at the speed of memory. Weights that cannot be
+//! (in bfloat16, below an adapter, of a part of a panel, or in a step of training) have packed copies, made by an
+//! engine once for each version of them. Projections with an adapter exist only as panels: of the sum of both.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use fulmar_compute::Panels;
+use fulmar_compute::cpu::fills_panels;
+use fulmar_compute::{Floats, Panels, PanelsView};
 use fulmar_core::Result;
 
 use crate::parameters::{LayerRanges, Layout};
 
 /// The panels of weights, by where these begin in the buffer of all weights.
 pub(crate) type PanelsByStart = BTreeMap<usize, Panels>;
+
+/// Returns the weight at `range` of weights that are packed in their place, if it holds whole panels.
+pub(crate) fn in_panels<'a>(
+    weights: Floats<'a>,
+    range: &Range<usize>,
+    inputs: usize,
+) -> Option<PanelsView<'a>> {
+    let outputs = range.len() / inputs;
+    fills_panels(outputs)
+        .then(|| PanelsView::of_packed(weights.slice(range.clone()).f32().cpu(), outputs, inputs))
+}
 
 /// Panels of the present weights, once they were asked for.
 #[derive(Debug, Default)]
@@ -64,6 +77,16 @@ impl Clone for PanelCache {
 }
 
 impl Layout {
+    /// Returns the range and the inputs of each weight that can be packed in its place.
+    pub(crate) fn whole_panels(&self) -> impl Iterator<Item = (&Range<usize>, usize)> {
+        self.matrices().filter(|(range, inputs)| fills_panels(range.len() / inputs))
+    }
+
+    /// Returns the inputs of the weight of a range, if it can be packed in its place.
+    pub(crate) fn inputs_of_panels(&self, range: &Range<usize>) -> Option<usize> {
+        self.whole_panels().find(|(packed, _)| *packed == range).map(|(_, inputs)| inputs)
+    }
+
     /// Returns the range and the inputs of each weight that is multiplied.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = (&Range<usize>, usize)> {
         let linears = self.layers.iter().flat_map(LayerRanges::linears);

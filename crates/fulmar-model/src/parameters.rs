@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use fulmar_compute::Floats;
+use fulmar_compute::{Compute, Floats};
 use fulmar_core::{Dtype, Error, ErrorKind, Result, Rng};
 use fulmar_tensor::{Tensor, safetensors};
 
@@ -183,7 +183,11 @@ impl Layout {
 ///
 /// # Errors
 /// `NonFinite` for a weight that is not finite: [`read`] would refuse the file.
-pub(crate) fn write(parameters: &[Parameter], weights: Floats<'_>) -> Result<Vec<u8>> {
+pub(crate) fn write(
+    parameters: &[Parameter],
+    weights: Floats<'_>,
+    inputs_of_panels: impl Fn(&Range<usize>) -> Option<usize>,
+) -> Result<Vec<u8>> {
     let mut tensors = Vec::with_capacity(parameters.len());
     for Parameter { name, shape, range } in parameters {
         if let Some(value) = weights.slice(range.clone()).read()?.iter().find(|value| !value.is_finite()) {
@@ -191,7 +195,13 @@ pub(crate) fn write(parameters: &[Parameter], weights: Floats<'_>) -> Result<Vec
             return Err(Error::new(ErrorKind::NonFinite, detail));
         }
         let tensor = match weights.slice(range.clone()) {
-            Floats::F32(values) => Tensor::from_vec(shape, values.read()?.into_owned())?,
+            Floats::F32(values) => {
+                let mut values = values.read()?.into_owned();
+                if let Some(inputs) = inputs_of_panels(range) {
+                    Compute::Cpu.unpack_in_place(&mut values, inputs);
+                }
+                Tensor::from_vec(shape, values)?
+            }
             Floats::Bf16(values) => Tensor::from_vec(shape, values.read()?.into_owned())?,
         };
         tensors.push((name.as_str(), tensor));

@@ -450,7 +450,8 @@ mod tests {
             "num_hidden_layers": 2, "num_attention_heads": 2, "tie_word_embeddings": false}"#;
         let sound = Decoder::new(DecoderConfig::from_json(text).unwrap(), 1).unwrap();
         let mut broken = sound.clone();
-        let row = sound.layout().embed.start + 5 * 8;
+        let row = sound.parameters()[0].range.start + 5 * 8;
+        assert_eq!(sound.parameters()[0].name, "model.embed_tokens.weight");
         let FloatsMut::F32(weights) = broken.trainable_and_gradients().0 else { panic!("f32 as made") };
         weights.cpu()[row..row + 8].fill(f32::NAN);
         let mut params = SamplingParams { max_tokens: 3, ..SamplingParams::default() };

@@ -4,26 +4,67 @@ use fulmar_compute::{Compute, FloatMemory, Floats, FloatsMut, MatmulPrecision, M
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::bf16;
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::panels::{PanelCache, PanelsByStart};
 use crate::parameters::Layout;
 
-/// All weights, and their panels once they are packed.
+/// All weights, and the packed copies of some.
 #[derive(Debug, Clone)]
 pub(crate) struct Weights {
     values: FloatMemory,
+    /// Whether those of whole panels are packed in their place.
+    are_packed: bool,
     panels: PanelCache,
 }
 
 impl Weights {
+    /// Returns the weights as they are stored.
     pub(crate) fn view(&self) -> Floats<'_> {
         self.values.view()
     }
 
+    /// Returns the weights, which are in rows, to be changed.
     pub(crate) fn view_mut(&mut self) -> FloatsMut<'_> {
+        debug_assert!(!self.are_packed, "weights are unpacked before they change");
         self.panels.forget();
         self.values.view_mut()
+    }
+
+    /// Returns whether weights of whole panels are packed in their place.
+    pub(crate) const fn are_packed(&self) -> bool {
+        self.are_packed
+    }
+
+    /// Returns all weights in single precision and in rows: borrowed if they are stored so, else copied.
+    ///
+    /// # Errors
+    /// The errors of [`Floats::read`].
+    pub(crate) fn rows(&self, layout: &Layout) -> Result<Cow<'_, [f32]>> {
+        let mut rows = self.view().read()?;
+        if self.are_packed {
+            unpack(rows.to_mut(), layout);
+        }
+        Ok(rows)
+    }
+
+    /// Packs weights of whole panels in their place. They must be in single precision on the CPU.
+    pub(crate) fn pack_in_place(&mut self, layout: &Layout) {
+        if !std::mem::replace(&mut self.are_packed, true) {
+            let values = self.values.f32_mut().view_mut().cpu();
+            for (range, inputs) in layout.whole_panels() {
+                Compute::Cpu.pack_in_place(&mut values[range.clone()], inputs);
+            }
+            self.panels = PanelCache::default();
+        }
+    }
+
+    /// Inverts [`Weights::pack_in_place`].
+    pub(crate) fn unpack_in_place(&mut self, layout: &Layout) {
+        if std::mem::take(&mut self.are_packed) {
+            unpack(self.values.f32_mut().view_mut().cpu(), layout);
+        }
     }
 
     /// Returns the panels, if the weights are packed.
@@ -31,17 +72,20 @@ impl Weights {
         self.panels.get()
     }
 
-    /// Packs the weights that begin where `is_read` returns `true` for products in `precision`, unless they are packed.
-    /// Takes their memory once more; a weight that does not fit is packed in each pass.
+    /// Makes packed copies of the weights that begin where `is_read` returns `true` for products in `precision`, unless they are
+    /// packed. Takes their memory once more; a weight that does not fit is packed in each pass.
     pub(crate) fn pack(
         &self,
         layout: &Layout,
         precision: MatmulPrecision,
         is_read: impl Fn(usize) -> bool,
     ) -> Result<()> {
+        let is_copied = |range: &Range<usize>| {
+            is_read(range.start) && !(self.are_packed && layout.inputs_of_panels(range).is_some())
+        };
         let pack = |packed: &mut PanelsByStart| {
             packed.retain(|start, _| is_read(*start));
-            for (range, inputs) in layout.matrices().filter(|(range, _)| is_read(range.start)) {
+            for (range, inputs) in layout.matrices().filter(|(range, _)| is_copied(range)) {
                 let panels = packed.entry(range.start).or_default();
                 let (weight, outputs) = (self.view().slice(range.clone()), range.len() / inputs);
                 if panels.pack_for(precision, weight.cpu(), outputs, inputs).is_err() {
@@ -53,8 +97,8 @@ impl Weights {
         self.panels.packed_by(pack).map(|_| ())
     }
 
-    /// Drops the panels, for others than those that were packed.
-    pub(crate) fn unpack(&mut self) {
+    /// Drops the packed copies, for others than those that were packed.
+    pub(crate) fn forget_panels(&mut self) {
         self.panels.forget();
     }
 
@@ -62,7 +106,7 @@ impl Weights {
         self.values.dtype()
     }
 
-    /// Rounds the weights to the nearest of `dtype`.
+    /// Rounds the weights, which are in rows, to the nearest of `dtype`.
     ///
     /// # Errors
     /// `OutOfRange` for an unsupported dtype; `NonFinite` for a weight above its largest number.
@@ -94,17 +138,22 @@ impl Weights {
         }
     }
 
-    /// Returns a copy on the device of `compute`.
-    pub(crate) fn copy_on(&self, compute: Compute) -> Result<Self> {
+    /// Returns a copy on the device of `compute`, in rows if that is another one.
+    pub(crate) fn copy_on(&self, layout: &Layout, compute: Compute) -> Result<Self> {
+        let are_packed = self.are_packed && compute == Compute::Cpu;
         let values = match &self.values {
             FloatMemory::F32(values) => {
-                FloatMemory::F32(compute.hold(values.compute().read(values)?.into_owned())?)
+                let mut values = values.compute().read(values)?.into_owned();
+                if self.are_packed && !are_packed {
+                    unpack(&mut values, layout);
+                }
+                FloatMemory::F32(compute.hold(values)?)
             }
             FloatMemory::Bf16(values) => {
                 FloatMemory::Bf16(compute.hold(values.compute().read(values)?.into_owned())?)
             }
         };
-        Ok(values.into())
+        Ok(Self { are_packed, ..values.into() })
     }
 
     /// Returns memory for a [`Weights::change`] of up to `len` weights.
@@ -134,6 +183,13 @@ impl Weights {
     }
 }
 
+/// Unpacks weights that were packed in their place.
+fn unpack(values: &mut [f32], layout: &Layout) {
+    for (range, inputs) in layout.whole_panels() {
+        Compute::Cpu.unpack_in_place(&mut values[range.clone()], inputs);
+    }
+}
+
 impl From<Vec<f32>> for Weights {
     fn from(values: Vec<f32>) -> Self {
         FloatMemory::F32(values.into()).into()
@@ -142,7 +198,7 @@ impl From<Vec<f32>> for Weights {
 
 impl From<FloatMemory> for Weights {
     fn from(values: FloatMemory) -> Self {
-        Self { values, panels: PanelCache::default() }
+        Self { values, are_packed: false, panels: PanelCache::default() }
     }
 }
 

@@ -14,7 +14,7 @@ mod squares;
 
 use std::ops::Range;
 
-use fulmar_compute::{Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory, Panels, View, ViewMut};
+use fulmar_compute::{Compute, Floats, LogProb, MatRef, MatmulPrecision, Memory, PanelsView, View, ViewMut};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::batch::{check_len, finite};
@@ -203,7 +203,7 @@ pub struct LinearHead<'a> {
     pub weight: Floats<'a>,
     /// The weight in panels of its shape and dtype, which makes passes over few rows faster; `None` packs it in
     /// each pass. Other weights than `weight` would give their own logits.
-    pub panels: Option<&'a Panels>,
+    pub panels: Option<PanelsView<'a>>,
     /// `[V]`
     pub bias: Option<Floats<'a>>,
     /// Width of a hidden state in floats.

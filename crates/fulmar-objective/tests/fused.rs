@@ -245,9 +245,9 @@ fn bad_logits_ids_and_gradients_are_refused_by_kind() {
     assert_eq!(biased.log_probs(&[0.0; 2], &[0]).unwrap_err().kind(), ErrorKind::ShapeMismatch);
     let packed = |outputs| Panels::of([1.0; 4][..outputs * 2].into(), outputs, 2).unwrap();
     let (own, other) = (packed(2), packed(1));
-    let same = LinearHead { panels: Some(&own), ..head };
+    let same = LinearHead { panels: Some(own.view()), ..head };
     assert_eq!(same.log_probs(&[0.5, 2.0], &[0]), head.log_probs(&[0.5, 2.0], &[0]));
-    let refused = LinearHead { panels: Some(&other), ..head }.log_probs(&[0.5, 2.0], &[0]).unwrap_err();
+    let refused = LinearHead { panels: Some(other.view()), ..head }.log_probs(&[0.5, 2.0], &[0]).unwrap_err();
     assert_eq!(refused.detail(), "panels must have the shape of weight, [2, 2]: got [1, 2]");
     let none = LinearHead { width: 0, ..head };
     assert_eq!(none.log_probs(&[], &[0]).unwrap_err().kind(), ErrorKind::Empty);

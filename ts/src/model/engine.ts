@@ -118,9 +118,9 @@ const REASONS = ['abort', 'stop', 'length', 'nonFinite', 'noToken'] as const
  *
  * The drawn tokens depend on the prompt, the seed, the options and the weights alone: not on what else runs, to the bit. Steps run on worker
  * threads (in WebAssembly: on the calling thread, with the event loop free between them). The decoder stays the caller's to
- * dispose, and may be trained in between: see {@link EngineOptions.onWeightChange}. The first step packs the decoder's weights,
- * which then take their memory twice, and so does the first one after each change of them. Holds native memory: dispose it, or
- * declare it with `using`.
+ * dispose, and may be trained in between: see {@link EngineOptions.onWeightChange}. On the CPU a step
+ * reads weights in `f32` where they are; those in `bf16`, with an adapter, or between a backward pass and the step of the optimizer,
+ * have packed copies, which take their memory once more. Holds native memory: dispose it, or declare it with `using`.
  *
  * @example
  * ```ts

@@ -14,7 +14,7 @@ use super::transpose::transpose;
 use super::{MatRef, MatmulPrecision};
 use crate::floats::{Floats, bf16_to_f32};
 use crate::pages::prefer_huge_pages;
-use crate::parallel::for_tasks;
+use crate::parallel::{for_rows, for_tasks};
 
 /// A cache line, to which panels are aligned.
 #[derive(Debug, Clone, Copy)]
@@ -97,12 +97,16 @@ impl Panels {
     /// Returns the weight transposed, `[inputs, outputs]`: the right operand of a product `x w^T`.
     #[must_use]
     pub const fn transposed(&self) -> MatRef<'_> {
-        MatRef::of_panels(self)
+        self.view().transposed()
     }
 
-    /// Returns the precision of products with the weight.
-    pub(super) const fn precision(&self) -> MatmulPrecision {
-        if matches!(self.format, Format::Rounded) { MatmulPrecision::Bf16 } else { MatmulPrecision::F32 }
+    /// Returns the borrowed panels.
+    #[must_use]
+    pub const fn view(&self) -> PanelsView<'_> {
+        let lines: *const Line = self.lines.as_ptr();
+        // SAFETY: a line is `LINE` floats without padding.
+        let floats = unsafe { std::slice::from_raw_parts(lines.cast(), self.lines.len() * LINE) };
+        PanelsView { floats, outputs: self.outputs, inputs: self.inputs, format: self.format }
     }
 
     /// Packs another weight in the same memory.
@@ -208,7 +212,7 @@ impl Panels {
         let mut lines = std::mem::take(self).lines;
         (self.outputs, self.inputs, self.format) = (outputs, inputs, format);
         let count = outputs.div_ceil(PANEL);
-        let floats = self.panel_floats();
+        let floats = panel_floats(format, inputs);
         let missing = (count * floats).div_ceil(LINE).saturating_sub(lines.len());
         lines.try_reserve_exact(missing).inspect_err(|_| *self = Self::default())?;
         if missing > 0 {
@@ -223,24 +227,62 @@ impl Panels {
         });
         Ok(())
     }
+}
+
+/// Borrowed panels of a weight: those of [`Panels`], or a weight that was [packed in its place](pack_in_place).
+#[derive(Debug, Clone, Copy)]
+pub struct PanelsView<'a> {
+    floats: &'a [f32],
+    pub(super) outputs: usize,
+    inputs: usize,
+    pub(super) format: Format,
+}
+
+impl<'a> PanelsView<'a> {
+    /// Returns a weight `[outputs, inputs]` that [`pack_in_place`] packed.
+    ///
+    /// # Panics
+    /// If `weight` does not hold as many numbers, or whole panels.
+    #[must_use]
+    pub fn of_packed(weight: &'a [f32], outputs: usize, inputs: usize) -> Self {
+        assert!(fills_panels(outputs), "{outputs} outputs must be whole panels");
+        assert_eq!(weight.len(), outputs * inputs, "weight must hold {outputs} x {inputs} numbers");
+        Self { floats: weight, outputs, inputs, format: Format::F32 }
+    }
+
+    /// Returns the number of outputs and of inputs.
+    #[must_use]
+    pub const fn shape(self) -> [usize; 2] {
+        [self.outputs, self.inputs]
+    }
+
+    /// Returns the weight transposed, `[inputs, outputs]`: the right operand of a product `x w^T`.
+    #[must_use]
+    pub const fn transposed(self) -> MatRef<'a> {
+        MatRef::of_panels(self)
+    }
+
+    /// Returns the precision of products with the weight.
+    pub(super) const fn precision(self) -> MatmulPrecision {
+        if matches!(self.format, Format::Rounded) { MatmulPrecision::Bf16 } else { MatmulPrecision::F32 }
+    }
 
     /// Returns the first input of a panel.
-    pub(super) fn panel<T>(&self, panel: usize) -> *const T {
+    pub(super) fn panel<T>(self, panel: usize) -> *const T {
         self.floats(panel).as_ptr().cast()
     }
 
     /// Returns a panel.
-    fn floats(&self, panel: usize) -> &[f32] {
-        let lines = &self.lines[panel * self.panel_floats() / LINE..][..self.panel_floats() / LINE];
-        // SAFETY: a line is `LINE` floats without padding.
-        unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), self.panel_floats()) }
+    fn floats(self, panel: usize) -> &'a [f32] {
+        let size = panel_floats(self.format, self.inputs);
+        &self.floats[panel * size..][..size]
     }
 
     /// Returns a panel as `[input][PANEL]` in single precision.
     ///
     /// # Panics
     /// If the weights are quantized.
-    fn widen(&self, panel: usize) -> Cow<'_, [f32]> {
+    pub(super) fn widen(self, panel: usize) -> Cow<'a, [f32]> {
         assert!(self.format != Format::Q8, "quantized weights are not quantized again");
         let floats = self.floats(panel);
         if self.format == Format::F32 {
@@ -257,16 +299,68 @@ impl Panels {
         wide.truncate(self.inputs * PANEL);
         Cow::Owned(wide)
     }
+}
 
-    /// Returns the size of a panel, a whole number of lines.
-    const fn panel_floats(&self) -> usize {
-        match self.format {
-            Format::F32 => self.inputs * PANEL,
-            Format::Bf16 => self.inputs * Pair::ITEMS,
-            Format::Rounded => num_words(self.inputs) * PANEL,
-            Format::Q8 => self.inputs.div_ceil(BLOCK) * BLOCK_BYTES / size_of::<f32>(),
-        }
+/// Returns the size of a panel, a whole number of lines.
+const fn panel_floats(format: Format, inputs: usize) -> usize {
+    match format {
+        Format::F32 => inputs * PANEL,
+        Format::Bf16 => inputs * Pair::ITEMS,
+        Format::Rounded => num_words(inputs) * PANEL,
+        Format::Q8 => inputs.div_ceil(BLOCK) * BLOCK_BYTES / size_of::<f32>(),
     }
+}
+
+/// Returns whether so many outputs are whole panels, so that a weight can be packed in its place.
+#[must_use]
+pub const fn fills_panels(outputs: usize) -> bool {
+    outputs.is_multiple_of(PANEL)
+}
+
+/// Packs a weight `[outputs, inputs]` in its own memory, for [`PanelsView::of_packed`]. Takes a pass over it.
+///
+/// # Panics
+/// If `weight` does not hold whole panels of `inputs` numbers an output.
+///
+/// # Examples
+/// ```
+/// use fulmar_kernel::{MatRef, PanelsView, matmul, pack_in_place, unpack_in_place};
+/// let rows: Vec<f32> = (0..32 * 2).map(|at| at as f32).collect();
+/// let mut weight = rows.clone();
+/// pack_in_place(&mut weight, 2);
+/// let mut out = [0.0; 32];
+/// let packed = PanelsView::of_packed(&weight, 32, 2).transposed();
+/// matmul(&mut out, MatRef::new(&[1.0, 100.0], 1, 2), packed, false);
+/// assert_eq!(out[..2], [100.0, 302.0]);
+/// unpack_in_place(&mut weight, 2);
+/// assert_eq!(weight, rows);
+/// ```
+pub fn pack_in_place(weight: &mut [f32], inputs: usize) {
+    in_place(weight, inputs, |rows, panel| transpose(rows, inputs, inputs, panel, PANEL));
+}
+
+/// Inverts [`pack_in_place`].
+///
+/// # Panics
+/// As [`pack_in_place`].
+pub fn unpack_in_place(weight: &mut [f32], inputs: usize) {
+    in_place(weight, inputs, |panel, rows| transpose(panel, PANEL, PANEL, rows, inputs));
+}
+
+/// Replaces each panel by what `write(before, panel)` makes of a copy.
+fn in_place(weight: &mut [f32], inputs: usize, write: impl Fn(&[f32], &mut [f32]) + Sync) {
+    let panel = PANEL * inputs;
+    assert!(
+        panel > 0 && weight.len().is_multiple_of(panel),
+        "weight must hold whole panels of {inputs} inputs"
+    );
+    for_rows(weight, panel, |_, panels| {
+        let mut before = vec![0.0; panel];
+        for panel in panels.chunks_exact_mut(panel) {
+            before.copy_from_slice(panel);
+            write(&before, panel);
+        }
+    });
 }
 
 /// An address that several threads share.

@@ -6,7 +6,7 @@
 use std::ptr::NonNull;
 
 /// Outputs in a panel.
-pub(super) const PANEL: usize = 32;
+pub(crate) const PANEL: usize = 32;
 /// Outputs whose weights in bfloat16 are the lower halves of words; the upper halves are of the others.
 const HALF: usize = PANEL / 2;
 

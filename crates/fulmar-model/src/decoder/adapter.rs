@@ -76,6 +76,7 @@ impl Decoder {
     pub fn merge_lora(&mut self) -> Result<()> {
         self.lora.as_ref().ok_or_else(no_adapter)?.merge(&self.layout, &mut self.weights)?;
         self.lora = None;
+        self.store_for_passes();
         self.version += 1;
         self.forget_training();
         Ok(())
@@ -115,10 +116,11 @@ impl Decoder {
             let detail = "a decoder must have at most one adapter: it already has one";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
-        let mut lora = make(&self.layout, self.weights.view())?;
+        let mut lora = make(&self.layout, self.stored())?;
         lora.copy_to(self.compute)?;
         self.lora = Some(lora);
-        self.weights.unpack();
+        self.weights.forget_panels();
+        self.store_for_passes();
         self.forget_training();
         Ok(())
     }

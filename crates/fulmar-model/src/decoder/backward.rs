@@ -64,6 +64,7 @@ impl Decoder {
         &mut self,
         head: impl FnOnce(&Self, &mut Activations, &mut Gradients<'_>) -> Result<()>,
     ) -> Result<()> {
+        self.weights.unpack_in_place(&self.layout);
         if self.gradients.is_empty() {
             self.gradients = self.compute.zeros(self.num_trainable())?;
         }

@@ -36,11 +36,12 @@ impl Decoder {
         if compute == self.compute {
             return Ok(());
         }
-        let weights = self.weights.copy_on(compute)?;
+        let weights = self.weights.copy_on(&self.layout, compute)?;
         if let Some(lora) = &mut self.lora {
             lora.copy_to(compute)?;
         }
         (self.weights, self.compute, self.spare) = (weights, compute, Spare::default());
+        self.store_for_passes();
         self.forget_training();
         Ok(())
     }
@@ -74,7 +75,7 @@ impl Decoder {
             config: self.config.clone(),
             layout: self.layout.clone(),
             compute: self.compute,
-            weights: self.weights.copy_on(self.compute)?,
+            weights: self.weights.copy_on(&self.layout, self.compute)?,
             quantized: PanelCache::default(),
             lora,
             extra_files: self.extra_files.clone(),
@@ -115,7 +116,9 @@ impl Decoder {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn with_dtype(mut self, dtype: Dtype) -> Result<Self> {
+        self.weights.unpack_in_place(&self.layout);
         self.weights = self.weights.cast(dtype, self.compute)?;
+        self.store_for_passes();
         self.forget_training();
         Ok(self)
     }
@@ -147,7 +150,8 @@ impl Decoder {
             return;
         }
         self.matmul_precision = precision;
-        self.weights.unpack();
+        self.weights.forget_panels();
+        self.store_for_passes();
         self.forget_training();
     }
 

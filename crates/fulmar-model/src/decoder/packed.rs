@@ -20,8 +20,8 @@ pub(crate) struct PackedDecoder<'a> {
 
 impl Decoder {
     /// Packs the weights, if they are not: those of all products on the CPU, on a GPU only those with an adapter, as products there
-    /// read weights as they are stored. [`EngineWeights::Same`] gives the bits of weights that are not packed, for their memory
-    /// once more on the CPU.
+    /// read weights as they are stored. [`EngineWeights::Same`] gives the bits of weights that are not packed. Copies those that are
+    /// not packed in their place.
     ///
     /// # Errors
     /// `OutOfMemory` if there is no memory for an adapter merged into the weights, or for weights of 8 bits.
@@ -84,4 +84,97 @@ fn too_large(name: &str) -> Error {
         ErrorKind::OutOfMemory,
         format!("out of memory: it cannot hold the weights of {name} in 8 bits"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use fulmar_core::Dtype;
+
+    use super::*;
+    use crate::{
+        AdamWOptions, DecoderConfig, LoraConfig, Optimizer, Request, SamplingParams, TokenBatch, generate,
+    };
+
+    /// Returns a decoder of which all matrices are whole panels, or only those of the layers.
+    fn decoder(vocab: usize, is_tied: bool) -> Decoder {
+        let text = format!(
+            r#"{{"model_type": "qwen2", "vocab_size": {vocab}, "hidden_size": 64, "intermediate_size": 96,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2,
+            "tie_word_embeddings": {is_tied}}}"#
+        );
+        Decoder::new(DecoderConfig::from_json(&text).unwrap(), 3).unwrap()
+    }
+
+    /// Runs steps of training, with draws between forward and backward passes; returns all that they give.
+    fn train(decoder: &mut Decoder, keep_rows: bool) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut optimizer = Optimizer::new(&*decoder, AdamWOptions::default()).unwrap();
+        let ids: Vec<u32> = (0..24).map(|at| at * 7 % 61).collect();
+        let batch = TokenBatch { ids: &ids, offsets: &[0, 9, 24], mask: &[1; 24], ..Default::default() };
+        let mask: Vec<u8> = (0..24).map(|at| u8::from(at != 0 && at != 9)).collect();
+        let batch = TokenBatch { mask: &mask, ..batch };
+        for _ in 0..3 {
+            let rows = |decoder: &mut Decoder| {
+                if keep_rows {
+                    decoder.weights.unpack_in_place(&decoder.layout);
+                }
+            };
+            let mut draw = |decoder: &mut Decoder| {
+                rows(decoder);
+                let request = Request { prompt_ids: &ids[..5], seed: 9 };
+                let params = SamplingParams { max_tokens: 6, ..SamplingParams::default() };
+                let drawn = generate(decoder, &[request], &params).unwrap().remove(0);
+                found.extend(drawn.ids);
+                found.extend(drawn.log_prob.iter().map(|value| value.to_bits()));
+                found.extend(decoder.score(&batch).unwrap().entropy.iter().map(|value| value.to_bits()));
+                found.extend(decoder.weights().iter().map(|value| value.to_bits()));
+                found.extend(decoder.to_safetensors().unwrap().iter().map(|byte| u32::from(*byte)));
+            };
+            draw(decoder);
+            decoder.forward(&batch).unwrap();
+            decoder.backward(&[-0.1; 24], Some(&[0.01; 24])).unwrap();
+            draw(decoder);
+            decoder.forward(&batch).unwrap();
+            decoder.backward(&[-0.1; 24], None).unwrap();
+            optimizer.step(decoder, None, Some(1.0)).unwrap();
+            draw(decoder);
+        }
+        found
+    }
+
+    #[test]
+    fn weights_that_are_packed_in_their_place_change_no_bit() {
+        for (vocab, is_tied) in [(96, true), (96, false), (61, true), (61, false)] {
+            let (mut packed, mut in_rows) = (decoder(vocab, is_tied), decoder(vocab, is_tied));
+            assert!(packed.weights.are_packed());
+            in_rows.weights.unpack_in_place(&in_rows.layout);
+            assert_eq!(train(&mut packed, false), train(&mut in_rows, true), "{vocab} tokens");
+            assert!(packed.weights.are_packed(), "a step leaves them packed");
+        }
+    }
+
+    #[test]
+    fn weights_are_packed_in_their_place_where_nothing_reads_rows() {
+        let mut decoder = decoder(96, true);
+        let expected = decoder.weights().into_owned();
+        let is_same = |decoder: &Decoder| *decoder.weights() == expected[..];
+        let packed = decoder.packed(EngineWeights::Same).unwrap();
+        assert!(packed.panels.is_some_and(std::collections::BTreeMap::is_empty), "nothing is copied");
+        let snapshot = decoder.snapshot().unwrap();
+        assert!(snapshot.weights.are_packed() && is_same(&snapshot));
+        decoder.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 0).unwrap();
+        assert!(!decoder.weights.are_packed() && is_same(&decoder));
+        decoder.merge_lora().unwrap();
+        assert!(decoder.weights.are_packed() && is_same(&decoder), "a fresh adapter adds nothing");
+        decoder.multiply_in(MatmulPrecision::Bf16);
+        assert!(!decoder.weights.are_packed() && is_same(&decoder));
+        decoder.multiply_in(MatmulPrecision::F32);
+        assert!(decoder.weights.are_packed() && is_same(&decoder));
+        let halves = decoder.with_dtype(Dtype::Bf16).unwrap();
+        assert!(!halves.weights.are_packed());
+        let wide = halves.clone().with_dtype(Dtype::F32).unwrap();
+        assert!(wide.weights.are_packed() && wide.weights() == halves.weights());
+        let other = wide.with_scalar_head(crate::ScalarHead::VHead, 0).unwrap();
+        assert!(other.weights.are_packed());
+    }
 }

@@ -41,8 +41,7 @@ impl StepBuffers {
         let Self { activations, workspace, x } = self;
         let (decoder, step) = (packed.decoder, &rows.step);
         let (compute, config) = (decoder.compute(), decoder.config());
-        let table = decoder.stored().slice(decoder.layout().embed.clone());
-        compute.embed(table, config.hidden_size, step.ids(), &mut *x);
+        decoder.embed(step.ids().into(), x);
         for index in 0..config.num_hidden_layers {
             compute.copy(&*x, &mut activations.x);
             let layer = packed.layer(index);
