@@ -63,7 +63,7 @@ pub(crate) struct Head<'a> {
     pub config: &'a DecoderConfig,
     pub layout: &'a Layout,
     pub weights: Floats<'a>,
-    /// Whether weights of whole panels are packed in their place.
+    /// `true` if weights of whole panels are packed in their place.
     pub are_packed: bool,
     pub panels: Option<&'a PanelsByStart>,
     /// Floats of logits held at once; a single row may be longer.

@@ -143,7 +143,7 @@ pub(crate) struct Layer<'a> {
     pub config: &'a DecoderConfig,
     pub ranges: &'a LayerRanges,
     pub weights: Floats<'a>,
-    /// Whether weights of whole panels are packed in their place.
+    /// `true` if weights of whole panels are packed in their place.
     pub are_packed: bool,
     pub panels: Option<&'a PanelsByStart>,
     pub lora: Option<LayerLora<'a>>,

@@ -14,7 +14,7 @@ use crate::parameters::Layout;
 #[derive(Debug, Clone)]
 pub(crate) struct Weights {
     values: FloatMemory,
-    /// Whether those of whole panels are packed in their place.
+    /// `true` if those of whole panels are packed in their place.
     are_packed: bool,
     panels: PanelCache,
 }
