@@ -83,7 +83,7 @@ note() { # name, result, seconds
 
 # Runs a part. Returns its exit status, or 4 if it is skipped because something is missing, 5 if there is no time left.
 patience=1 # a processor takes longer for the work of a GPU
-[[ $found == *'emulated GPU'* ]] && patience=4
+[[ $found == *'emulated GPU'* ]] && patience=20
 run_part() { # name, seconds, command
   local name=$1 limit=$(($2 * patience)) left=$((budget - SECONDS)) start=$SECONDS status
   shift 2
