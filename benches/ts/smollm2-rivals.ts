@@ -89,15 +89,33 @@ export class Rivals {
   }
 
   async #greet(name: EngineName, peer: Peer, threads: number): Promise<void> {
-    this.#peers.set(name, peer)
     const started = (await peer.answer()) as { versions: Record<string, string>; threads: number }
     if (started.threads !== threads)
       throw new Error(`${name} must use ${threads} threads: got ${started.threads}`)
+    if (!(await isUsable(peer))) {
+      this.#skipped.set(
+        name,
+        `${name}: its process ended at the first request; its compiler may have used instructions that this machine lists and forbids`,
+      )
+      return
+    }
+    this.#peers.set(name, peer)
     Object.assign(this.versions, started.versions)
   }
 
   [Symbol.dispose](): void {
     for (const peer of this.#peers.values()) peer[Symbol.dispose]()
+  }
+}
+
+async function isUsable(peer: Peer): Promise<boolean> {
+  const first: Request = { kind: 'generate', ids: [[1, 2, 3, 4]], tokens: 2 }
+  try {
+    await peer.ask(JSON.stringify(first))
+    return true
+  } catch {
+    peer[Symbol.dispose]()
+    return false
   }
 }
 
