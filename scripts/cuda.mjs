@@ -11,10 +11,10 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { EMULATOR, KERNELS } from './cuda-faults/fault.mjs'
 import { FAULTS } from './cuda-faults.mjs'
-import { asProgram, isAllRequired, Refusal, root, run } from './steps.mjs'
+import { asProgram, isAllRequired, nativeTarget, Refusal, root, run } from './steps.mjs'
 
 const MADE = join(root, 'target/emulated')
-const PROGRAM = join(root, 'target/debug/fulmar-device')
+const PROGRAM = join(root, `target/${nativeTarget()}/debug/fulmar-device`)
 const DRIVER = ['blocks.cpp', 'memory.cpp', 'streams.cpp', 'driver.cpp']
 const COMPILER = process.env.CXX ?? 'g++'
 

@@ -9,7 +9,7 @@ import { chmodSync, copyFileSync, mkdirSync, readdirSync, readFileSync, statSync
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { kernelsIn } from './kernels.mjs'
-import { asProgram, must, Refusal, root, run } from './steps.mjs'
+import { asProgram, must, nativeTarget, Refusal, root, run } from './steps.mjs'
 
 const BUNDLE = join(root, 'target/device')
 const BYTES_MAX = 30e6
@@ -24,7 +24,7 @@ async function bundle() {
   await must('the build of fulmar-device', run('cargo', args, { echo: true }))
   mkdirSync(join(BUNDLE, 'wheels'), { recursive: true })
   const files = {
-    'fulmar-device': 'target/release/fulmar-device',
+    'fulmar-device': `target/${nativeTarget()}/release/fulmar-device`,
     'on-device.sh': 'scripts/on-device.sh',
     'rivals.py': 'benches/device/rivals.py',
   }

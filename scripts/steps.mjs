@@ -10,6 +10,19 @@ export const root = fileURLToPath(new URL('..', import.meta.url))
 /** A command that must not continue; its message is a sentence for the user. */
 export class Refusal extends Error {}
 
+let target
+
+/**
+ * The target of everything that is compiled for this machine, and the folder below `target/` that has it. napi names it where it builds
+ * the addon; only where cargo is told the same do the tests take the crates that it has compiled.
+ */
+export function nativeTarget() {
+  target ??=
+    process.env.CARGO_BUILD_TARGET ||
+    spawnSync('rustc', ['--print', 'host-tuple'], { encoding: 'utf8' }).stdout?.trim()
+  return target
+}
+
 /**
  * Runs a program in the repository and resolves with its exit status and its text.
  * `echo` writes the text as it comes; `env` is laid over the environment.
@@ -19,7 +32,8 @@ export function run(command, args, { env = {}, echo = false, cwd = root } = {}) 
     const stdio = ['ignore', 'pipe', 'pipe']
     // On Windows npm is a batch file, which only a shell starts.
     const shell = process.platform === 'win32' && command === 'npm'
-    const child = spawn(command, args, { cwd, env: { ...process.env, ...env }, stdio, shell })
+    const native = command === 'cargo' && nativeTarget() ? { CARGO_BUILD_TARGET: nativeTarget() } : {}
+    const child = spawn(command, args, { cwd, env: { ...process.env, ...native, ...env }, stdio, shell })
     let output = ''
     const take = (stream) => (chunk) => {
       output += chunk

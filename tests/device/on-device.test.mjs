@@ -16,12 +16,12 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { root, run } from '../../scripts/steps.mjs'
+import { nativeTarget, root, run } from '../../scripts/steps.mjs'
 
 const PARTS = ['here', 'checks', 'benches', 'model', 'rivals', 'memcheck', 'racecheck', 'synccheck', 'ncu']
 const FILES = {
   'on-device.sh': 'scripts/on-device.sh',
-  'fulmar-device': 'target/debug/fulmar-device',
+  'fulmar-device': `target/${nativeTarget()}/debug/fulmar-device`,
   'rivals.py': 'benches/device/rivals.py',
 }
 
