@@ -13,8 +13,8 @@ export class Refusal extends Error {}
 let target
 
 /**
- * The target of everything that is compiled for this machine, and the folder below `target/` that has it. napi names it where it builds
- * the addon; only where cargo is told the same do the tests take the crates that it has compiled.
+ * The target of everything that is compiled for this machine, and the folder below `target/` that has it. napi passes it to cargo for
+ * the addon; the tests take the crates that were compiled then only if cargo gets the same for them.
  */
 export function nativeTarget() {
   target ??=
