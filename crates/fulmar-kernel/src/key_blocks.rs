@@ -8,7 +8,7 @@ use std::ops::Range;
 use half::bf16;
 
 use crate::matmul::{COLUMNS, Item, Rows, SUMS, Weights, add_weighted_rows, transpose};
-use crate::parallel::for_rows;
+use crate::parallel::{for_each_of, for_rows};
 
 /// Rows of a block.
 const ROWS: usize = COLUMNS;
@@ -37,11 +37,10 @@ pub const fn key_block_floats(rows: usize, width: usize) -> usize {
 /// ```
 pub fn put_key_rows(from_nw: &[f32], width: usize, rows_n: &[u32], blocks: &mut [f32]) {
     assert!(width > 0 && from_nw.len() == rows_n.len() * width, "one row a number");
-    for (place, count, first) in adjacent(rows_n) {
-        let block = &mut blocks[first / ROWS * ROWS * width..][..ROWS * width];
-        let rows = &from_nw[place * width..][..count * width];
-        transpose(rows, width, width, &mut block[first % ROWS..], ROWS);
-    }
+    for_parts(rows_n, width, blocks, |part, block| {
+        let rows = &from_nw[part.place * width..][..part.count * width];
+        transpose(rows, width, width, &mut block[part.row % ROWS..], ROWS);
+    });
 }
 
 /// Runs [`put_key_rows`] and rounds each number to the nearest bfloat16.
@@ -59,27 +58,47 @@ pub fn put_key_rows(from_nw: &[f32], width: usize, rows_n: &[u32], blocks: &mut 
 /// ```
 pub fn put_rounded_key_rows(from_nw: &[f32], width: usize, rows_n: &[u32], blocks: &mut [bf16]) {
     assert!(width > 0 && from_nw.len() == rows_n.len() * width, "one row a number");
-    let mut wide = vec![0.0; ROWS * width];
-    for (place, count, first) in adjacent(rows_n) {
-        let block = &mut blocks[first / ROWS * ROWS * width..][..ROWS * width];
-        transpose(&from_nw[place * width..][..count * width], width, width, &mut wide, ROWS);
-        for (block, wide) in block.chunks_exact_mut(ROWS).zip(wide.chunks_exact(ROWS)) {
-            for (to, from) in block[first % ROWS..].iter_mut().zip(&wide[..count]) {
-                *to = bf16::from_f32(*from);
-            }
+    for_parts(rows_n, width, blocks, |part, block| {
+        let rows = &from_nw[part.place * width..][..part.count * width];
+        for (column, to) in block.chunks_exact_mut(ROWS).enumerate() {
+            let from = rows.iter().skip(column).step_by(width);
+            to[part.row % ROWS..].iter_mut().zip(from).for_each(|(to, from)| *to = bf16::from_f32(*from));
         }
-    }
+    });
 }
 
-/// Returns `(place, count, row)` for each part of `rows_n` with adjacent rows of one block.
-fn adjacent(rows_n: &[u32]) -> impl Iterator<Item = (usize, usize, usize)> + use<'_> {
+/// Adjacent rows of one block: `count` from `row` on, which are those from `place` on among what is written.
+struct Part {
+    place: usize,
+    count: usize,
+    row: usize,
+}
+
+/// Calls `work(part, block)` for all parts of `rows_n`, on all cores: those of one block in sequence.
+fn for_parts<T: Send>(rows_n: &[u32], width: usize, blocks: &mut [T], work: impl Fn(&Part, &mut [T]) + Sync) {
+    let mut parts: Vec<Part> = adjacent(rows_n).collect();
+    parts.sort_by_key(|part| part.row / ROWS);
+    let (mut rest, mut next) = (blocks, 0);
+    let of_blocks = parts.chunk_by(|a, b| a.row / ROWS == b.row / ROWS).map(|parts| {
+        let block = parts[0].row / ROWS;
+        let from_block = std::mem::take(&mut rest).split_at_mut((block - next) * ROWS * width).1;
+        let (own, after) = from_block.split_at_mut(ROWS * width);
+        (rest, next) = (after, block + 1);
+        (parts, own)
+    });
+    let mut tasks: Vec<(&[Part], &mut [T])> = of_blocks.collect();
+    for_each_of(&mut tasks, |_, (parts, block)| parts.iter().for_each(|part| work(part, block)));
+}
+
+/// Returns the parts of `rows_n`, in order.
+fn adjacent(rows_n: &[u32]) -> impl Iterator<Item = Part> + use<'_> {
     let mut place = 0;
     std::iter::from_fn(move || {
-        let first = *rows_n.get(place)? as usize;
-        let same = rows_n[place..].iter().zip(first..).take_while(|(row, next)| **row as usize == *next);
-        let count = same.count().min(ROWS - first % ROWS);
+        let row = *rows_n.get(place)? as usize;
+        let same = rows_n[place..].iter().zip(row..).take_while(|(row, next)| **row as usize == *next);
+        let count = same.count().min(ROWS - row % ROWS);
         place += count;
-        Some((place - count, count, first))
+        Some(Part { place: place - count, count, row })
     })
 }
 

@@ -79,6 +79,9 @@ pub fn entropy_row(logits_v: &[f32]) -> f32 {
 /// ```
 #[must_use]
 pub fn top_k_log_probs(logits_v: &[f32], k: usize) -> Vec<(u32, f32)> {
+    if k == 0 {
+        return Vec::new();
+    }
     let row = Softmax::of(logits_v);
     top_k(logits_v, k).into_iter().map(|id| (id, row.log_prob(logits_v[id as usize]))).collect()
 }
@@ -316,6 +319,7 @@ mod tests {
             assert_eq!((found.log_prob, found.entropy), (log_prob, entropy_row(&logits)));
         }
         assert_eq!(top_k_log_probs(&logits, 9001).len(), 9000);
+        assert_eq!(top_k_log_probs(&logits, 0), []);
         assert_eq!(top_k_log_probs(&[0.0, f32::NEG_INFINITY], 2)[1], (1, f32::NEG_INFINITY));
     }
 

@@ -162,7 +162,7 @@ pub fn for_each_part<T: Send, R: Send>(parts: &mut [T], work: impl Fn(&mut T) ->
 }
 
 /// Calls `work(index, item)` for each of `items`, on all cores.
-fn for_each_of<T: Send>(items: &mut [T], work: impl Fn(usize, &mut T) + Sync) {
+pub(crate) fn for_each_of<T: Send>(items: &mut [T], work: impl Fn(usize, &mut T) + Sync) {
     let items: Vec<Mutex<&mut T>> = items.iter_mut().map(Mutex::new).collect();
     for_tasks(items.len(), 1, |index| work(index, &mut lock(&items[index])));
 }

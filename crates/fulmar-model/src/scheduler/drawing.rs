@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use fulmar_compute::cpu::for_each_part;
 use fulmar_compute::{Compute, Memory};
 use fulmar_core::{ErrorKind, Result};
-use fulmar_objective::{Draw, DrawContext, DrawRow, RowDraw, RowDraws, draw_on};
+use fulmar_objective::{DrawContext, DrawRow, RowDraw, RowDraws};
 
 use super::{Rows, Scheduler, Sequence};
 use crate::decoder::{Decoder, PackedDecoder};
@@ -17,17 +18,16 @@ pub(super) struct Drawer {
 }
 
 impl Sequence {
-    /// Draws the token after the drawn ones.
-    fn draw(&mut self, compute: Compute, logits: &[f32]) -> Result<Draw> {
+    /// Returns the draw of the token after the drawn ones, which may be one of the drafts.
+    fn draw_row(&self) -> DrawRow<'_> {
         let output_ids = &self.drawn[..self.drawn.len() - self.num_drafted];
         let context = DrawContext { prompt_ids: &self.prompt, output_ids, allowed: None };
-        draw_on(compute, logits, &self.params.draw, &context, &mut self.rng)
+        DrawRow { options: &self.params.draw, context, rng: self.rng.state() }
     }
 
-    /// Returns the next draw, for a sequence without drafts.
-    fn draw_row(&self) -> DrawRow<'_> {
-        let context = DrawContext { prompt_ids: &self.prompt, output_ids: &self.drawn, allowed: None };
-        DrawRow { options: &self.params.draw, context, rng: self.rng.state() }
+    /// Draws from the logits of the next row, on the processor.
+    fn draw(&self, logits: &[f32]) -> Result<RowDraw> {
+        self.draw_row().draw(logits, self.params.top_log_probs)
     }
 
     /// Adds a drawn token; returns why the sequence ends, if it does, and whether the token is the first of its drafts.
@@ -49,6 +49,7 @@ impl Sequence {
             }
             drawn => drawn?,
         };
+        self.rng.next_u32();
         top_log_probs.truncate(self.params.top_log_probs);
         outputs.tokens.push(SampledToken::new(self.request, draw, version, top_log_probs));
         let is_draft = self.push(draw.id);
@@ -94,7 +95,7 @@ impl Scheduler {
     ) -> Result<Vec<(usize, FinishReason)>> {
         match packed.decoder.compute() {
             Compute::Cpu => {
-                let ended = self.draw_in_turn(packed, drawers)?;
+                let ended = self.draw_on_cpu(packed, drawers)?;
                 Ok(self.drawn(drawers, ended))
             }
             Compute::Cuda(_) => {
@@ -122,8 +123,9 @@ impl Scheduler {
         ended
     }
 
-    /// Draws from one row of logits after the other: the rows of a sequence's drafts depend on the draws before them.
-    fn draw_in_turn(
+    /// Draws from the rows of logits on all cores; from those of a sequence's drafts one after the other, as each depends on the draws
+    /// before it.
+    fn draw_on_cpu(
         &mut self,
         packed: PackedDecoder<'_>,
         drawers: &[Drawer],
@@ -132,18 +134,22 @@ impl Scheduler {
         let rows: Vec<usize> = groups.iter().map(|group| group[0].row).collect();
         let last_rows = self.rows_of_x(packed.decoder, &rows);
         let Self { running, speculation, outputs, version, head, .. } = self;
-        let compute = packed.decoder.compute();
+        let vocab = packed.decoder.config().vocab_size;
         let (mut ended, mut done) = (Vec::new(), None);
-        packed.head().for_logits(last_rows.view(), head, |group, logits| {
-            for drawer in groups[group] {
+        packed.head().for_chunks(last_rows.view(), head, |chunk, logits| {
+            let logits = groups[chunk].iter().zip(logits.cpu().chunks_exact(vocab));
+            let mut rows: Vec<(&Drawer, &[f32])> =
+                logits.flat_map(|(group, logits)| group.iter().map(move |drawer| (drawer, logits))).collect();
+            let ahead = for_each_part(&mut rows, |(drawer, logits)| {
+                let sequence = &running[drawer.sequence];
+                (sequence.num_drafted == 0).then(|| sequence.draw(logits))
+            });
+            for ((drawer, logits), ahead) in rows.into_iter().zip(ahead) {
                 if done == Some(drawer.sequence) {
                     continue;
                 }
                 let sequence = &mut running[drawer.sequence];
-                let drawn = sequence.draw(compute, logits).map(|draw| {
-                    let top = compute.top_k_log_probs(logits, sequence.params.top_log_probs);
-                    RowDraw { draw, top_log_probs: top }
-                });
+                let drawn = ahead.unwrap_or_else(|| sequence.draw(logits));
                 let has_draft = drawn.is_ok() && sequence.num_drafted > 0;
                 let (reason, is_draft) = sequence.take(drawn, *version, outputs)?;
                 if has_draft {
@@ -179,9 +185,6 @@ impl Scheduler {
         let mut ended = Vec::new();
         for (drawer, drawn) in drawers.iter().zip(draws.read()?) {
             let sequence = &mut running[drawer.sequence];
-            if drawn.is_ok() {
-                sequence.rng.next_u32();
-            }
             let (reason, _) = sequence.take(drawn, *version, outputs)?;
             ended.extend(reason.map(|reason| (drawer.sequence, reason)));
         }

@@ -1,5 +1,6 @@
 //! Draws of many rows of logits, each with options and a random word of its own.
 
+use fulmar_compute::cpu::for_each_part;
 use fulmar_compute::{Compute, DrawInputs, DrawPlan, Draws, View};
 use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
 
@@ -89,10 +90,8 @@ impl RowDraws {
         }
         match &mut self.state {
             State::Drawn(drawn) => {
-                let logits = |index: usize| logits_nv.slice(index * vocab..(index + 1) * vocab).cpu();
-                drawn.extend(
-                    rows.iter().enumerate().map(|(index, row)| row.drawn(logits(index), self.num_top)),
-                );
+                let mut of_rows: Vec<_> = rows.iter().zip(logits_nv.cpu().chunks_exact(vocab)).collect();
+                drawn.extend(for_each_part(&mut of_rows, |(row, logits)| row.draw(logits, self.num_top)));
             }
             State::Queued(draws, checked) => {
                 let mut plan = DrawPlan::default();
@@ -129,7 +128,11 @@ impl RowDraws {
 }
 
 impl DrawRow<'_> {
-    fn drawn(&self, logits: &[f32], num_top: usize) -> Result<RowDraw> {
+    /// Draws from the row's logits on the processor, with the `num_top` likeliest ids.
+    ///
+    /// # Errors
+    /// The errors of [`draw_in`](super::draw_in).
+    pub fn draw(&self, logits: &[f32], num_top: usize) -> Result<RowDraw> {
         let draw = draw_on_cpu(logits, self.options, &self.context, &mut Rng::from_state(self.rng))?;
         Ok(RowDraw { draw, top_log_probs: Compute::Cpu.top_k_log_probs(logits, num_top) })
     }
