@@ -27,6 +27,7 @@ const BENCHES = [
   'smollm2',
   'smollm2-memory',
   'smollm2-grpo',
+  'speculation',
   'chat',
   'replay',
   'store',
