@@ -5,7 +5,9 @@
  * `crates/fulmar/examples/*.rs` are built and run once. All but `wasm` where nothing is asked for.
  */
 
-import { existsSync, readdirSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { asProgram, compileExamples, Refusal, root, run } from './steps.mjs'
 
 const PARTS = { native: typescript([]), wasm: typescript(['--conditions=fulmar-wasm']), rust }
@@ -18,12 +20,14 @@ asProgram(async () => {
     if (!existsSync(`${root}dist/index.js`)) throw new Refusal('dist/ must be built first: npm run build')
     await compileExamples()
   }
+  const folder = workFolder()
+  process.once('exit', () => rmSync(folder, { recursive: true }))
   let numFailed = 0
   let numPassed = 0
   for (const part of parts) {
     for (const [path, command, args] of PARTS[part]()) {
       const start = performance.now()
-      const { code, output } = await run(command, args)
+      const { code, output } = await run(command, args, { cwd: part === 'rust' ? root : folder })
       const seconds = ((performance.now() - start) / 1000).toFixed(1)
       const outcome = code === 0 ? 'ok' : `FAILED (exit status ${code})\n${output}`
       process.stdout.write(`${path} (${part}, ${seconds} s): ${outcome}\n`)
@@ -36,10 +40,18 @@ asProgram(async () => {
   return numFailed === 0 ? 0 : 1
 })
 
+/** Makes a folder in which programs find what they read of the repository, so that none writes over the runs of its user. */
+function workFolder() {
+  const folder = mkdtempSync(join(tmpdir(), 'fulmar-examples-'))
+  for (const name of ['examples', 'models'])
+    if (existsSync(root + name)) symlinkSync(root + name, join(folder, name), 'junction')
+  return folder
+}
+
 function typescript(nodeArgs) {
   return () =>
     programs('examples', '.ts').map((name) => {
-      const args = [...nodeArgs, '--enable-source-maps', `build/examples/${name}.js`, '--smoke']
+      const args = [...nodeArgs, '--enable-source-maps', `${root}build/examples/${name}.js`, '--smoke']
       return [`examples/${name}.ts`, process.execPath, args]
     })
 }
