@@ -61,7 +61,7 @@ pub fn put_rounded_key_rows(from_nw: &[f32], width: usize, rows_n: &[u32], block
     for_parts(rows_n, width, blocks, |part, block| {
         let rows = &from_nw[part.place * width..][..part.count * width];
         for (column, to) in block.chunks_exact_mut(ROWS).enumerate() {
-            let from = rows.iter().skip(column).step_by(width);
+            let from = rows[column..].iter().step_by(width);
             to[part.row % ROWS..].iter_mut().zip(from).for_each(|(to, from)| *to = bf16::from_f32(*from));
         }
     });
