@@ -5,10 +5,8 @@
  * `crates/fulmar/examples/*.rs` are built and run once. All but `wasm` where nothing is asked for.
  */
 
-import { existsSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { asProgram, compileExamples, Refusal, root, run } from './steps.mjs'
+import { existsSync, readdirSync } from 'node:fs'
+import { asProgram, compileExamples, exampleFolder, Refusal, root, run } from './steps.mjs'
 
 const PARTS = { native: typescript([]), wasm: typescript(['--conditions=fulmar-wasm']), rust }
 
@@ -20,8 +18,7 @@ asProgram(async () => {
     if (!existsSync(`${root}dist/index.js`)) throw new Refusal('dist/ must be built first: npm run build')
     await compileExamples()
   }
-  const folder = workFolder()
-  process.once('exit', () => rmSync(folder, { recursive: true }))
+  const folder = exampleFolder()
   let numFailed = 0
   let numPassed = 0
   for (const part of parts) {
@@ -39,14 +36,6 @@ asProgram(async () => {
   process.stdout.write(`examples (${parts.join(', ')}): ${numPassed} passed, ${numFailed} failed\n`)
   return numFailed === 0 ? 0 : 1
 })
-
-/** Makes a folder in which programs find what they read of the repository, so that none writes over the runs of its user. */
-function workFolder() {
-  const folder = mkdtempSync(join(tmpdir(), 'fulmar-examples-'))
-  for (const name of ['examples', 'models'])
-    if (existsSync(root + name)) symlinkSync(root + name, join(folder, name), 'junction')
-  return folder
-}
 
 function typescript(nodeArgs) {
   return () =>

@@ -11,7 +11,7 @@ import { existsSync } from 'node:fs'
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import { pathToFileURL } from 'node:url'
-import { asProgram, Refusal, root, runTool } from './steps.mjs'
+import { asProgram, exampleFolder, Refusal, root, runTool } from './steps.mjs'
 
 const FOLDER = 'build/jsdoc'
 const CONDITIONS = { native: [], wasm: ['--conditions=fulmar-wasm'] }
@@ -150,15 +150,18 @@ function withoutAssertion(examples) {
 async function runAll(examples, backend) {
   const queue = [...examples]
   const failures = []
-  await Promise.all(Array.from({ length: availableParallelism() }, () => work(queue, failures, backend)))
+  const folder = exampleFolder()
+  await Promise.all(
+    Array.from({ length: availableParallelism() }, () => work(queue, failures, backend, folder)),
+  )
   return failures
 }
 
 /** One process that takes examples from the queue. One that dies or hangs is blamed on its example and replaced. */
-async function work(queue, failures, backend) {
+async function work(queue, failures, backend, folder) {
   let runner
   for (let example = queue.shift(); example; example = queue.shift()) {
-    runner ??= new Runner(backend)
+    runner ??= new Runner(backend, folder)
     const text = await runner.run(example)
     if (text !== undefined) failures.push({ example, backend, text, line: lineOf(example, text) })
     if (!runner.isAlive) runner = undefined
@@ -170,10 +173,10 @@ class Runner {
   #output = ''
   #child
 
-  constructor(backend) {
+  constructor(backend, folder) {
     const execArgv = ['--enable-source-maps', ...CONDITIONS[backend]]
     this.#child = fork(new URL('./jsdoc-runner.mjs', import.meta.url), [], {
-      cwd: root,
+      cwd: folder,
       execArgv,
       silent: true,
     })

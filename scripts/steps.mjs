@@ -2,7 +2,9 @@
 
 import { spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 export const root = fileURLToPath(new URL('..', import.meta.url))
@@ -44,6 +46,18 @@ export function run(command, args, { env = {}, echo = false, cwd = root } = {}) 
     child.on('error', (error) => resolve({ code: 127, output: `${command} must start: ${error.message}\n` }))
     child.on('close', (code, signal) => resolve({ code: code ?? `signal ${signal}`, output }))
   })
+}
+
+/**
+ * Makes a folder in which examples find what they read of the repository, so that none writes over the runs of its user. It is gone when
+ * this process ends.
+ */
+export function exampleFolder() {
+  const folder = mkdtempSync(join(tmpdir(), 'fulmar-examples-'))
+  for (const name of ['examples', 'models', 'node_modules'])
+    if (existsSync(root + name)) symlinkSync(root + name, join(folder, name), 'junction')
+  process.once('exit', () => rmSync(folder, { recursive: true }))
+  return folder
 }
 
 /** Runs a program of `node_modules` with this Node, without npm's start-up. */
